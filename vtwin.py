@@ -22,6 +22,7 @@ from calibrate.validate.options import DemoOptions, ValidateOptions
 from replay.twin import with_code_option
 from traces.console.command_line import Program, run_program
 from traces.console.help import CommandGroups
+from traces.console.old_spellings import NewCommand
 from traces.console.subcommands import Subcommands
 from traces.strict.option_table import with_option_tables
 from traces.strict.tell import say, tell
@@ -35,8 +36,8 @@ COMMANDS = {
         "observe.selfcheck.cli:selfcheck",
         "Measure the load generator's speed and accuracy.",
     ),
-    "replay": ("replay.cli:replay", "Simulate the requests of a trace."),
-    "run": ("replay.run_cli:run", "Draw a workload and simulate it."),
+    "replay": ("replay.run_cli:run", "Simulate the requests of a trace: the same as run --trace."),
+    "run": ("replay.run_cli:run", "Simulate a load: drawn, or the requests of a trace."),
     "calibrate": (
         "calibrate.cli:calibrate_app",
         "Compare observed with simulated, fit the twin, write a report.",
@@ -67,12 +68,16 @@ GROUPS = {
 }
 """The headings of `vtwin --help`, and the commands below each."""
 _LENGTHS = ("--prompt-tokens", "--output-tokens", "--prefix-tokens")
-_SOURCES = ("--workload", "--trace", "--lengths-from")
+_SOURCES = ("--workload", "--trace", "--like")
 _LOADS = ("--rate", "--concurrency", "--stages")
 _EXTENT = ("--num-requests", "--duration", "--seed")
 _LIMITS = ("--slo", "--strict-slo")
 _ANSWER = ("--report", "--json")
 _CLUSTER = ("--instances", "--routing")
+_RUN = (
+    *("--trace", "--like", "--workload", *_LOADS, "--prompt-tokens", "--output-tokens", "--num-requests"),
+    *("--sessions", "--output", "--slo", "--set", *_CLUSTER, *_ANSWER, "--sweep"),
+)
 _FLEET = (
     "--output-frac",
     "--availability",
@@ -88,14 +93,8 @@ MOST_USED = {
         *(*_LOADS, *_LENGTHS, *_EXTENT, *_SOURCES, "--sessions"),
         *("--model", "--gpu", "--api-key-env", "--scrape", "--slo", "--sweep", "--json"),
     ),
-    "replay": (
-        *("--output", "--slo", "--strict-slo", "--set", *_ANSWER, *_CLUSTER, "--sessions", "--warm-start"),
-        *("--measure", "--steps", "--series", "--overwrite"),
-    ),
-    "run": (
-        *(*_LOADS, *_LENGTHS, *_EXTENT, *_SOURCES),
-        *("--output", "--slo", "--set", *_CLUSTER, *_ANSWER, "--sweep"),
-    ),
+    "replay": _RUN,
+    "run": _RUN,
     "capacity": (
         *("--like", "--workload", "--trace", *_LENGTHS, "--num-requests", "--seed", "--seeds"),
         *("--rounds", "--arrival", "--burstiness", "--set", *_CLUSTER, *_ANSWER, "--markdown"),
@@ -125,17 +124,20 @@ MOST_USED = {
         *("--fit", "--holdout", "--slo", "--network", "--model-config", "--gpu", "--tp", "--pair-by"),
         *("--seed", "--json"),
     ),
-    "fleet size": ("--split", "--context", *_FLEET),
-    "fleet disagg": (
-        *("--context", "--output-frac", "--availability", "--prices", "--kv-bandwidth", "--verify"),
-        *("--num-requests", "--seed", "--json", "--markdown"),
+    "fleet size": (
+        *(
+            "--profile",
+            "--layout",
+            "--split",
+            "--compare",
+            "--router",
+            "--context",
+            "--output-frac",
+            "--prices",
+        ),
+        *("--verify", "--report", "--num-requests", "--json"),
     ),
-    "fleet pools": ("--router", "--spill", "--compress", *_FLEET),
     "fleet reserve": ("--context", *_FLEET),
-    "fleet whatif": (
-        *("--context", "--output-frac", "--availability", "--prices", "--verify", "--num-requests"),
-        *("--seed", "--json"),
-    ),
     "trace convert": (
         *("--to", "--part", "--block-size", "--time-unit", "--columns", "--start", "--duration"),
         *("--rate-scale", "--overwrite"),
@@ -164,6 +166,15 @@ EXAMPLES = {
     "demo": "vtwin demo --output demo",
 }
 """A call of each command, shown at the end of its help."""
+OLD_COMMANDS: Mapping[tuple[str, ...], NewCommand] = {
+    ("fleet", "split"): NewCommand(words=("fleet", "size", "--layout", "split")),
+    ("fleet", "disagg"): NewCommand(words=("fleet", "size", "--layout", "disagg")),
+    ("fleet", "pools"): NewCommand(words=("fleet", "size", "--layout", "pools")),
+    ("fleet", "whatif"): NewCommand(
+        words=("fleet", "size", "--compare"), options={"--rates": "--rate", "--profiles": "--profile"}
+    ),
+}
+"""Commands that were renamed; they are read as what they are now, with a line on stderr."""
 LONG_RUNNING = {"observe", "receive", "serve", "validate", "demo", "selfcheck"}
 """Commands that leave Python's garbage collector as it is, or configure it themselves."""
 
@@ -295,6 +306,7 @@ PROGRAM = Program(
     hide=_hide,
     keep_collector=LONG_RUNNING,
     most_used=MOST_USED,
+    old_commands=OLD_COMMANDS,
 )
 
 

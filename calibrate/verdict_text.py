@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ FAR = 0.10
 """A twin with a larger error is not trustworthy, unless run-to-run noise is as large: the band that
 the report shades around equal times."""
 
+MOST_WORDS = 20
+"""A page's title, and the sentence below it, have no more words."""
 NAMED = (*JUDGED, "itl_us")
 """The order in which metrics are named."""
 
@@ -47,6 +50,21 @@ def verdict_text(calibration: Calibration, *, has_warnings: bool) -> str:
         said += f", {_closer(worst.error, worst.floor)} the server repeats itself ({own})"
     far = [name for name in NAMED if any(e.metric == name and e.exceeds(FAR) for e in judged)]
     return " ".join([f"{said}.", *_trust(calibration, far=far, has_warnings=has_warnings)])
+
+
+def parted(text: str) -> tuple[str, str, list[str]]:
+    """Return a verdict as a page begins with it: the title, the sentence below it (may be empty), what else there is.
+
+    A first sentence of more than 20 words has its details, in brackets or behind a colon, in what else there is.
+    """
+    first, *others = re.split(r"(?<=\.) (?=[A-Z])", text)
+    further = []
+    if len(first.split()) > MOST_WORDS:
+        further.append(first)
+        first = re.split(r" \(|: ", first)[0] + "."
+    if others and len(others[0].split()) > MOST_WORDS:
+        return first, "", [*further, " ".join(others)]
+    return first, " ".join(others[:1]), [*further, *([" ".join(others[1:])] if others[1:] else [])]
 
 
 def _of_pace(today: PaceToday, worst: JudgedError) -> str:

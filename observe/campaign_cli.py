@@ -17,6 +17,7 @@ from observe.run.panel import show
 from traces import ConfigError
 from traces.facts import say_json
 from traces.strict.tell import say, tell
+from traces.workload import limit_note
 
 if TYPE_CHECKING:
     from observe.observation import Observation
@@ -39,6 +40,10 @@ async def observe_list(
     else:
         loads = calibration_loads(workload, max_model_len=await model_length(settings))
         await _ask(loads, settings, options=options, rate_per_s=workload.rate)
+
+    for load in loads:
+        if (limit := limit_note(load.requests)) is not None:
+            tell(f"observe: {load.name}: {limit}")
 
     async def observe(load: ListedLoad, stem: Path) -> Observation:
         return await observe_with(

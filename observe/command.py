@@ -18,7 +18,7 @@ from traces import MOST_FAILED, ConfigError, note_replaced
 from traces.console.early_end import EXIT_INTERRUPTED
 from traces.facts import say_json
 from traces.strict.tell import say_text, tell
-from traces.workload import clipping_notes, started, trace_from_options
+from traces.workload import clipping_notes, limit_note, started, trace_from_options
 
 if TYPE_CHECKING:
     from observe.options import ListOptions, TraceFileOptions
@@ -43,6 +43,8 @@ def observe_once(
     files.gate.needs_limits(requests, slo_us)
     printed: list[str] = []
     _tell_clipping(workload)
+    if (limit := limit_note(requests)) is not None:
+        tell(f"observe: {limit}")
     if (note := note_replaced(output, overwrite=files.overwrite)) is not None:
         tell(f"observe: {note}")
     observation = run_on_fastest_loop(lambda: _observe(requests, settings, output=output, printed=printed))

@@ -1,78 +1,31 @@
-"""``vtwin replay``, ``serve`` and ``config``. Each command imports what is heavy."""
+"""``vtwin serve`` and ``config``. Each command imports what is heavy."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replay.options.run_options import (
-    FileOptions,
-    PacingOptions,
-    RecordedArgument,
-    RunOptions,
-    TwinOptions,
-    simulation_options,
-    twins_asked,
-)
 from replay.options.serve import EndpointOptions
 from replay.options.start import StartOptions
-from replay.progress import working
-from replay.simulation_command import SimulationOptions, simulate_and_write
 from replay.twin.own.own_code import with_code_option
 from replay.twins import check_starts
 from traces.console.options import DefaultsOption
 from traces.console.text_argument import TakesText
 from traces.strict.option_table import with_option_tables
 from traces.strict.tell import say, say_text, tell
-from traces.workload import SessionOptions
 
 if TYPE_CHECKING:
     from replay.serve import Listening
-    from replay.twin.keys.overlay import Setting
     from replay.twin.twin_config import TwinConfig
-    from traces import Trace
 
 config_app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     help="Show a configuration as vtwin reads it, or create one.",
 )
-
-
-@with_code_option
-@with_option_tables
-def replay(
-    trace: RecordedArgument,
-    twin: TwinOptions,
-    *,
-    pacing: PacingOptions,
-    sessions: SessionOptions,
-    run: RunOptions,
-    files: FileOptions,
-) -> None:
-    """Simulate the requests of a trace."""
-    twins = twins_asked(twin, run, files)
-    from traces import TraceError, check_load, load_alone, read_recorded, with_known_lengths
-
-    if len(twins) == 1 and len(sessions.numbers()) < 2:
-        tell_replaced(twin.output, twin.config, overwrite=files.overwrite, read=trace)
-    with working(f"reading {trace}"):
-        recorded = load_alone(with_known_lengths(read_recorded(trace, events=True)))
-    check_load(recorded, trace, asked="a simulation")
-    if len(recorded) == 0:
-        raise TraceError(f"{trace}: got a trace without requests, expected one at least")
-    from traces.workload import started
-
-    starts = sessions.starts_of_each(seed=twins[0][1].seed)
-    loads = [("sessions" if number else "", number, started(recorded, each)) for number, each in starts]
-    options = simulation_options(
-        twin, run, files, at=pacing.at, loop=pacing.loop, max_concurrency=pacing.max_concurrency
-    )
-    simulate_each(twins, loads, output=twin.output, overwrite=files.overwrite, options=options)
 
 
 @with_code_option
@@ -199,44 +152,3 @@ def _load(
     for note in twin.notes:
         tell(f"note: {note}")
     return twin
-
-
-def simulate_each(
-    twins: Sequence[tuple[Sequence[Setting], TwinConfig]],
-    loads: list[tuple[str, str, Trace]],
-    *,
-    output: Path | None,
-    overwrite: bool,
-    options: SimulationOptions,
-) -> None:
-    """Simulate one twin and load in full, or several of them side by side."""
-    from traces import ConfigError, refuse_foreign
-
-    if options.report is not None and not overwrite:
-        refuse_foreign(options.report, option="--report")
-    if len(twins) == 1 and not loads[0][0]:
-        if options.prices is not None:
-            raise ConfigError(
-                "--prices: got one simulation, expected several to compare (--set KEY=VALUE,VALUE)"
-            )
-        simulate_and_write(loads[0][2], twins[0][1], output=output, options=options)
-        return
-    from replay.variants.command import simulate_variants, variants_from
-
-    simulate_variants(variants_from(twins, loads), output=output, overwrite=overwrite, options=options)
-
-
-def tell_replaced(output: Path | None, config: Path, *, overwrite: bool, read: Path | None = None) -> None:
-    """Print which trace is replaced. Raises ConfigError if it was measured, or is the input (``read``)."""
-    if output is None:
-        return
-    from traces import ConfigError, note_replaced, refuse_input, stem_of
-
-    refuse_input(output, config)
-    if read is not None and not overwrite and stem_of(output).resolve() == stem_of(read).resolve():
-        raise ConfigError(
-            f"--output: {stem_of(output)}.yaml is the trace that is simulated, expected another place, "
-            "or --overwrite to replace it"
-        )
-    if (note := note_replaced(output, overwrite=overwrite)) is not None:
-        tell(f"note: {note}")

@@ -99,7 +99,7 @@ def compare(workload: WorkloadOptions, asked: CompareOptions) -> None:
     question = _question(workload, asked)
     servers = _servers(asked.gpus, asked.tp)
     costs = list_prices_per_hour() if asked.prices is None else read_prices(asked.prices)
-    options = options_at(workload, asked.like, rate=question.rate_per_s, num_requests=DEFAULT_NUM_REQUESTS)
+    options = options_at(workload, rate=question.rate_per_s, num_requests=DEFAULT_NUM_REQUESTS)
     traces = draws(options, asked.seeds)
     takes_all = workload.num_requests is None and workload.trace is None
     for note in () if asked.prices is not None else list_price_notes(gpu.name for gpu, _ in servers):

@@ -140,7 +140,8 @@ def test_a_replay_imports_neither_what_draws_workloads_nor_arrow_s_functions_of_
 ) -> None:
     listed = imported[CLUSTER]
     assert "pyarrow.parquet" in listed
-    assert listed & {"pyarrow.compute", "pyarrow.csv", "traces.workload.options", "scipy.linalg"} == set()
+    drawing = {"traces.workload.synthesis", "traces.workload.resolve", "traces.workload.spec"}
+    assert listed & {"pyarrow.compute", "pyarrow.csv", "scipy.linalg", *drawing} == set()
 
 
 def test_a_run_of_one_server_imports_neither_scipy_nor_clusters(
@@ -376,8 +377,8 @@ def test_a_usage_error_speaks_as_the_other_errors_do(
             "UsageError: No such command 'inf'. Did you mean 'info'? (see vtwin trace --help)",
         ),
         (
-            ["fleet", "whatiff"],
-            "UsageError: No such command 'whatiff'. Did you mean 'whatif'? (see vtwin fleet --help)",
+            ["fleet", "flexx"],
+            "UsageError: No such command 'flexx'. Did you mean 'flex'? (see vtwin fleet --help)",
         ),
     ],
 )

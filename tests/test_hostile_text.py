@@ -33,6 +33,8 @@ NAME = "\"><script>alert(1)</script><img src=x onerror=alert(1)>' c"
 """What a name in a YAML file may be."""
 NASTY = f"a\n::error::b\r\x1b[31m\x1b]52;c;aGk=\x07\u2028\u202e\x00{NAME}[/red]</title></style></svg>"
 FILE = NAME.replace("/", "")
+MOST_WORDS = 20
+"""Of a page's title, and of the sentence below it, which answers; a name counts as one."""
 MARKER = "hush-7f3a9c-marker"
 SECRETS = {
     "OPENAI_API_KEY": MARKER,
@@ -80,7 +82,7 @@ CALLS = {
     "replay": ("replay A --config TWIN --report r.html --output simulated", 0),
     "replay a cluster": ("replay A --config fleet.yaml --allow-code --report rc.html --trace-events e.json", 0),
     "replay variants": ("replay A --config twin.yaml --set engine.max_num_seqs=4,8 --report rv.html", 0),
-    "run": ("run --config TWIN --lengths-from A --rate 5 --num-requests 3 --report l.html", 0),
+    "run": ("run --config TWIN --like A --rate 5 --num-requests 3 --report l.html", 0),
     "run a cluster": (f"run --config fleet.yaml --allow-code {LOAD} --report rr.html", 0),
     "calibrate": ("calibrate A --simulated B --report report --thresholds gate.yaml --junit gate.xml", 1),
     "calibrate guided": ("calibrate guided A B --config TWIN --report guided", 3),
@@ -94,30 +96,32 @@ CALLS = {
              "--chunked-prefill true", 0),
     "config from-serve": ("config from-serve --from-trace A", 0),
     "config show": ("config show fleet.yaml --allow-code", 0),
-    "trace synth": ("trace synth --lengths-from A --rate 5 --num-requests 3 --output drawn", 0),
+    "trace synth": ("trace synth --like A --rate 5 --num-requests 3 --output drawn", 0),
     "sweep": ("sweep grid.yaml --jobs 1 --output table.parquet --report s.html", 0),
     "fleet size": ("fleet size --workload A --rate 1 --slo ttft_p99=2s --profile TWIN --no-verify --report f.html", 0),
     "fleet reserve": (f"fleet reserve {FLEET} --profile TWIN --diurnal 5:1 --burst-price 2x --report d.html", 0),
-    "fleet pools": (f"fleet pools pools.yaml {FLEET} --rate 5 --no-verify --report p.html", 0),
+    "fleet size --layout pools": (f"fleet size pools.yaml {FLEET} --rate 5 --no-verify --report p.html", 0),
     "fleet profile": ("fleet profile --from TWIN", 0),
-    "fleet split": (f"fleet split {FLEET} --rate 5 --profile TWIN", 0),
+    "fleet size --layout split": (f"fleet size --layout split {FLEET} --rate 5 --profile TWIN", 0),
     "fleet routers": (f"fleet routers {FLEET} --rate 5 --profile TWIN --split 1024 --no-verify --num-requests 1000", 0),
     "fleet flex": (f"fleet flex {FLEET} --rate 5 --profile TWIN", 0),
-    "fleet disagg": (f"fleet disagg {FLEET} --rate 5 --profile TWIN --no-verify", 0),
-    "fleet whatif": (f"fleet whatif {FLEET} --rates 5,10 --profiles A100,TWIN", 0),
+    "fleet size --layout disagg": (f"fleet size --layout disagg {FLEET} --rate 5 --profile TWIN --no-verify", 0),
+    "fleet size --compare": (f"fleet size --compare {FLEET} --rate 5,10 --profile A100,TWIN", 0),
     "predictor train": ("predictor train --profile a100 --model-config CONFIG --gpu A100 --tp 2 --estimator grid "
                         "--no-cache --output table.json", 0),
     "model info": ("model info --model-config CONFIG --gpu H100", 0),
     "model compare": ("model compare --model-config CONFIG --gpus H100 --like A --seeds 1 --num-requests 100", 0),
     "observe": ("observe --url URL --trace SHORT --output seen --json", 0),
-    "observe loads": ("observe --url URL --sweep concurrency=1,2 --num-requests 2 --lengths-from A --output loads", 0),
+    "observe loads": ("observe --url URL --sweep concurrency=1,2 --num-requests 2 --like A --output loads", 0),
     "validate": ("validate --url http://127.0.0.1:1 --config TWIN --rate 5 --output validated", 4),
     "serve": ("serve --config TWIN --model A --port 99999999", 2),
     "receive": ("receive --output A --port 99999999", 2),
     "selfcheck": ("selfcheck --processes A", 2),
     "demo": ("demo --output CONFIG", 2),
 }  # fmt: skip
-SEVERAL = {"replay a cluster", "replay variants", "run a cluster", "report of one", "observe loads"}
+SEVERAL = {"replay a cluster", "replay variants", "run a cluster", "report of one", "observe loads"} | {
+    each for each in CALLS if each.startswith("fleet size --")
+}
 """Calls of a command that has another call."""
 
 
@@ -192,6 +196,8 @@ class Names(HTMLParser):
         super().__init__()
         self.found: set[str] = set()
         self.policies: list[str] = []
+        self.said: dict[str, str] = {}
+        self._in = ""
         self.feed(page)
         self.close()
 
@@ -199,6 +205,16 @@ class Names(HTMLParser):
         self.found |= {tag, *(f"@{name}" for name, _ in attrs)}
         if dict(attrs).get("http-equiv") == "Content-Security-Policy":
             self.policies.append(dict(attrs)["content"] or "")
+        if tag == "h1" or dict(attrs).get("class") == "lead":
+            self._in = "h1" if tag == "h1" else "lead"
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("h1", "p"):
+            self._in = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._in:
+            self.said[self._in] = self.said.get(self._in, "") + data
 
     handle_startendtag = handle_starttag
 
@@ -219,6 +235,10 @@ def check_page(page: str) -> None:
     assert "default-src 'none'" in found.policies[0]
     assert "script" not in found.policies[0]
     assert MARKER not in page
+    assert found.said.keys() == {"h1", "lead"}
+    for place, text in found.said.items():
+        words = text.replace(NAME, "name").split()
+        assert 0 < len(words) <= MOST_WORDS, (place, text)
 
 
 class Outcome(NamedTuple):
@@ -314,7 +334,7 @@ READERS = {
     "a version": ("config show x.yaml", TWIN + "vllm_version: N0", "vllm_version"),
     "a workload of a grid": (SWEPT, "{config: twin.yaml, workloads: {N0: {rate: 4}}}", "workloads"),
     "a configuration of a grid": (SWEPT, "configs: {N0: twin.yaml}", "configs"),
-    "a fleet's pool": (f"fleet pools x.yaml {FLEET} --rate 5", "pools: [{name: N0, profile: A100}]", "name"),
+    "a fleet's pool": (f"fleet size x.yaml {FLEET} --rate 5", "pools: [{name: N0, profile: A100}]", "name"),
 }  # fmt: skip
 
 

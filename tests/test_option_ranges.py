@@ -73,13 +73,9 @@ BASES: dict[str, list[str]] = {
     "config from-serve": ["vllm serve m", "--gpu", "H100", "--model-config", "Qwen/Qwen2.5-7B-Instruct"],
     "fleet size": [*AT_RATE, "--no-verify"],
     "fleet profile": ["--from", "A100"],
-    "fleet split": AT_RATE,
     "fleet routers": [*AT_RATE, "--split", "1024", "--no-verify", "--num-requests", "1000"],
-    "fleet disagg": [*AT_RATE, "--no-verify"],
-    "fleet whatif": [*SIZED, "--rates", "10", "--profiles", "A100"],
     "fleet flex": AT_RATE,
     "fleet reserve": [*SIZED, "--diurnal", "20:4", "--profile", "A100", "--burst-price", "1.8x"],
-    "fleet pools": ["pools.yaml", *SIZED, "--rate", "10", "--no-verify"],
     "validate": ["--url", "http://127.0.0.1:9", "--rate", "5", "--output", "validated"],
     "receive": ["--output", "prod"],
     "selfcheck": ["--quick"],
@@ -95,6 +91,13 @@ MOST_S = 20
 """A command of an end of numbers takes a fraction of it; a hang would take the suite's whole time."""
 
 
+LAYOUTS: dict[str, list[str]] = {
+    "fleet size --layout pools": ["pools.yaml", *SIZED, "--rate", "10", "--no-verify"],
+    "fleet size --layout split": AT_RATE,
+    "fleet size --layout disagg": [*AT_RATE, "--no-verify"],
+    "fleet size --compare": [*SIZED, "--rate", "10", "--profile", "A100"],
+}
+"""Forms of ``fleet size``, each with what it is given."""
 FIRST_REFUSED = {("observe", 4), ("validate", 4), ("calibrate guided", 3), ("calibrate host", 3)}
 """Commands that end before they simulate: no server answers, or a pair of runs has too few requests for a cost."""
 
@@ -205,17 +208,18 @@ def test_no_option_of_any_command_takes_what_is_no_number() -> None:
     assert taken == []
 
 
-@pytest.mark.parametrize("name", BASES)
+@pytest.mark.parametrize("name", BASES | LAYOUTS)
 @pytest.mark.usefixtures("here")
 def test_ends_of_numbers_are_answered_or_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    ended = outcome([*name.split(), *BASES[name]])
+    asked = (BASES | LAYOUTS)[name]
+    ended = outcome([*name.split(), *asked])
     assert ended in (0, "simulates") or (name, ended) in FIRST_REFUSED
     faults = []
-    for option in numeric_options(dict(commands_under(app()))[name]):
+    for option in numeric_options(dict(commands_under(app()))[name.partition(" --")[0]]):
         for value in ENDS[kind_of(option)]:
             given = f"{option.opts[0]}={value}"
             capsys.readouterr()
-            ended = outcome([*name.split(), *BASES[name], given])
+            ended = outcome([*name.split(), *asked, given])
             said = [line for line in capsys.readouterr().err.splitlines() if "Error: " in line]
             if ended not in (*DOCUMENTED, "simulates") or (ended in (2, 3) and len(said) != 1):
                 faults.append((given, ended, said))
@@ -235,13 +239,15 @@ REFUSED = {
         *(["--profile", value] for value in ("/dev/zero", "chunk.yaml", "power.yaml", "a" * 5000, "")),
         *(["--context", str(10**18)], ["--output-frac", "nan"], ["--utilization-cap", "nan"]),
     ],
-    "fleet whatif": [["--rates", value] for value in ("1e-300,1e300", "inf", "nan", "0", "-1", "", "1,,2", "1e18")],
-    "fleet split": [["--compress", value] for value in ("0.5", "1e300", "nan", "inf", "", "-1")],
+    "fleet size --compare": [
+        ["--rate", value] for value in ("1e-300,1e300", "inf", "nan", "0", "-1", "", "1,,2", "1e18")
+    ],
+    "fleet size --layout split": [["--compress", value] for value in ("0.5", "1e300", "nan", "inf", "", "-1")],
     "fleet reserve": [
         *(["--diurnal", value] for value in ("1e300:40", "20:1e-300", "nan:1", "4:20", "/dev/zero", "", ":")),
         *(["--burst-price", value] for value in ("1e308", "1e300x", "nan", "0", "-1x", "", "x", "inf")),
     ],
-    "fleet disagg": [["--kv-bytes-per-token", str(10**15)], ["--beta-ttft", "inf"]],
+    "fleet size --layout disagg": [["--kv-bytes-per-token", str(10**15)], ["--beta-ttft", "inf"]],
     "fleet flex": [["--engines", str(10**18)], ["--engines", "0"]],
 }  # fmt: skip
 
@@ -253,7 +259,7 @@ def test_a_figure_that_cannot_be_is_refused_in_one_line(
     (here / "chunk.yaml").write_text("w_s: 0.01\nh_s: 0.001\nchunk_tokens: 1000000000000\n")
     (here / "power.yaml").write_text("w_s: 0.01\nh_s: 0.001\npower_k: 1e300\n")
     for words in REFUSED[name]:
-        assert outcome([*name.split(), *BASES[name], *words]) == 2, words
+        assert outcome([*name.split(), *(BASES | LAYOUTS)[name], *words]) == 2, words
         said = capsys.readouterr()
         assert said.out == ""
         assert len([line for line in said.err.splitlines() if "Error: " in line]) == 1, (words, said.err)

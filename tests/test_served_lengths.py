@@ -109,7 +109,7 @@ def test_run_serves_a_trace_as_replay_does(twin: str) -> None:
 def test_drawn_requests_are_as_long_as_the_replayed_ones() -> None:
     assert vtwin.main(["replay", "varied", "--config", "twin.yaml", "--output", "replayed"]) == 0
     asked = ["--rate", "5", "--num-requests", "600", "--config", "twin.yaml", "--output", "run"]
-    assert vtwin.main(["run", "--lengths-from", "varied", *asked]) == 0
+    assert vtwin.main(["run", "--like", "varied", *asked]) == 0
     assert ends(read_trace("run")) == ends(read_trace("replayed"))
 
 
@@ -156,7 +156,7 @@ def test_one_line_says_where_lengths_are_not_those_asked_for(capsys: pytest.Capt
         "answers of 20 tokens (max_tokens allowed 320)"
     )
     for stem, times in (("measured", 1), ("plain", 0)):
-        for asked in (["--trace", stem], ["--lengths-from", stem, "--rate", "5"]):
+        for asked in (["--trace", stem], ["--like", stem, "--rate", "5"]):
             assert vtwin.main(["run", *asked, "--config", "twin.yaml", "--json"]) == 0
             assert capsys.readouterr().err.count(line) == times
 
@@ -175,7 +175,7 @@ def test_what_is_sent_is_what_was_asked(folder: Path, capsys: pytest.CaptureFixt
     stem = folder / "varied"
     asked = set(zip((30 + ROW).tolist(), ASKED.tolist(), strict=True))
     assert sent(trace_from_options(WorkloadOptions(trace=stem))) == asked
-    drawn = WorkloadOptions(lengths_from=stem, rate=5.0, num_requests=600)
+    drawn = WorkloadOptions(like=stem, rate=5.0, num_requests=600)
     assert sent(trace_from_options(drawn)) == asked
     swept = sweep_loads(replace(drawn, rate=None), "5")
     for load in (*swept, *calibration_loads(drawn, max_model_len=None)[3:5]):

@@ -285,7 +285,7 @@ def synth(
 ) -> None:
     """Draw a workload into a trace without outcomes, to be observed or simulated later."""
     check_output(workload, output)
-    from traces.workload import clipping_notes, trace_from_options
+    from traces.workload import clipping_notes, limit_note, trace_from_options
     from traces.workload.recorded.served_lengths import served_note
 
     drawn = trace_from_options(workload)
@@ -293,6 +293,8 @@ def synth(
         tell(f"warning: {note}")
     if (served := served_note(drawn)) is not None:
         tell(f"note: {served}; `vtwin observe` sends what was asked for")
+    if (limit := limit_note(drawn)) is not None:
+        tell(f"note: {limit}")
     _write(drawn, output, dialect=dialect, overwrite=overwrite)
 
 

@@ -16,7 +16,7 @@ from calibrate.report.markdown import circumstances
 from calibrate.report.report_tables import is_of_gaps_only
 from calibrate.report.suggested_runs import suggested_runs
 from calibrate.report.warnings import warnings_of
-from calibrate.verdict_text import verdict_text
+from calibrate.verdict_text import parted, verdict_text
 from traces.pages import Headline, Markup, Page, PageSection, PageTable, Prose, bold, inline, listed
 
 SHOWN = ("ttft_us", "itl_us", "tpot_us", "e2e_us")
@@ -49,13 +49,18 @@ def page_of(
         html_runs.traces(calibration),
         html_runs.provenance(document, command=command),
     ]
+    first, second, further = parted(verdict_text(calibration, has_warnings=bool(warned)))
     return Page(
         name=f"vtwin calibration: {names}",
         eyebrow="vtwin calibration report",
-        title=("" if verdict is None else f"{verdict.line}. ")
-        + verdict_text(calibration, has_warnings=bool(warned)),
+        title=("" if verdict is None else f"{verdict.outcome}. ") + first,
         warnings=[f"{line}." for line in warned],
-        lead=_lead(calibration),
+        lead=second or f"Errors of {len(calibration.pairs):,} requests, simulated minus observed.",
+        more=[
+            *([f"{verdict.line}."] if verdict is not None and verdict.line != verdict.outcome else []),
+            *further,
+            _compared(calibration),
+        ],
         headlines=_headlines(calibration, shown),
         sections=sections,
         footer=f"vtwin {document['provenance']['tool_version']} · report.json, schema "
@@ -71,7 +76,7 @@ def _verdict(verdict: Verdict) -> PageSection:
     return PageSection(title=f"Verdict: {verdict.line}", anchor="verdict", parts=parts)
 
 
-def _lead(calibration: Calibration) -> Markup:
+def _compared(calibration: Calibration) -> Markup:
     """Return sentences about what was compared."""
     n = f"{len(calibration.pairs):,}"
     level = f"{calibration.bootstrap.level:.0%}".replace("%", " %")

@@ -80,7 +80,7 @@ def served_at_most(twin: Path, like: Path) -> str:
     from replay.search import ceiling_of, load_of
     from traces.workload import WorkloadOptions, trace_from_options
 
-    options = WorkloadOptions(lengths_from=like, rate=1.0, num_requests=5000)
+    options = WorkloadOptions(like=like, rate=1.0, num_requests=5000)
     load = load_of(trace_from_options(options), load_config(twin, allows_cluster=False))
     most_per_s = ceiling_of([load])
     most = "an unknown number of" if most_per_s is None else f"at most {most_per_s:.3g}"

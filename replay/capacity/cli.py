@@ -40,11 +40,11 @@ def capacity(workload: WorkloadOptions, asked: CapacityOptions) -> None:
     limits = parse_run_slo(asked.slo, tell=tell_note)
     check_place(asked.report, option="--report")
     if asked.sessions:
-        _check_sessions(asked)
+        _check_sessions(workload, asked)
     elif asked.max_think_time is not None:
         raise ConfigError("--max-think-time: needs --sessions")
     else:
-        searchable(workload, asked.like)  # refuses what cannot be searched, before files are read
+        searchable(workload)  # refuses what cannot be searched, before files are read
     twins = load_twins(
         asked.config,
         asked.defaults,
@@ -81,7 +81,7 @@ def _highest_rate(
 
     if len(twins) > 1 and asked.report is not None:
         raise ConfigError("--report: cannot be combined with several variants")
-    traces, drawing = drawn(workload, like=asked.like, seeds=asked.seeds)
+    traces, drawing = drawn(workload, seeds=asked.seeds)
     tell_too_long(traces[0], [twin for _, twin in twins])
     for _, twin in twins:
         prepare_engine(twin, trace=traces[0])
@@ -91,10 +91,10 @@ def _highest_rate(
     return show_several(traces, variants, limits, asked=asked, drawing=drawing)
 
 
-def _check_sessions(asked: CapacityOptions) -> None:
+def _check_sessions(workload: WorkloadOptions, asked: CapacityOptions) -> None:
     """Raise ConfigError on options that a capacity in sessions does not have."""
     from traces import ConfigError
 
-    for name, given in (("--report", asked.report), ("--like", asked.like), ("--seeds", asked.seeds)):
+    for name, given in (("--report", asked.report), ("--like", workload.like), ("--seeds", asked.seeds)):
         if given is not None:
             raise ConfigError(f"{name}: cannot be combined with --sessions")

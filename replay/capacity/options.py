@@ -10,7 +10,7 @@ import typer
 from replay.search.seeds import DEFAULT_SEEDS, MOST_SEEDS
 from replay.twins import AnywayOption
 from traces import parse_seconds
-from traces.console.options import AnswerForm, ConfigOption, DefaultsOption, LikeOption
+from traces.console.options import AnswerForm, ConfigOption, DefaultsOption
 from traces.strict.option_table import option_table
 
 PricesOption = Annotated[
@@ -36,7 +36,6 @@ class CapacityOptions:
             "ttft_p99=500ms,tpot_p99=50ms.",
         ),
     ]
-    like: LikeOption = None
     seeds: Annotated[
         int | None,
         typer.Option(

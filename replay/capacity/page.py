@@ -25,6 +25,9 @@ NAMES = {
 EDGE = 1.15
 """Room above the highest value and the limit."""
 
+MOST_NAMED = 3
+"""The first sentence names no more limits; each has a figure of its own."""
+
 
 def write_page(
     path: Path,
@@ -56,12 +59,13 @@ def page_of(
     sections.append(
         pages.PageSection(title="How it was found", anchor="how", parts=[pages.Terms(terms=facts)])
     )
-    within = ", ".join(f"{each.name} within {shown_time(each.limit_us)}" for each in limits)
+    few = ", ".join(f"{each.name} within {shown_time(each.limit_us)}" for each in limits)
+    within = f"with {few}" if len(limits) <= MOST_NAMED else f"within all {len(limits)} limits"
     return pages.Page(
         name="vtwin capacity",
         eyebrow="vtwin capacity",
         title=_title(found),
-        lead=f"The highest request rate with {within}.",
+        lead=f"The highest request rate {within}.",
         headlines=_headlines(found, limits),
         sections=sections,
         footer=f"vtwin {tool_version()} · vtwin capacity --json prints every number on this page",

@@ -87,15 +87,13 @@ def sessions_of(workload: WorkloadOptions) -> Trace:
     return trace_from_options(workload)
 
 
-def drawn(
-    workload: WorkloadOptions, *, seeds: int | None, like: Path | None = None
-) -> tuple[Sequence[Trace], Drawing | None]:
+def drawn(workload: WorkloadOptions, *, seeds: int | None) -> tuple[Sequence[Trace], Drawing | None]:
     """Return a workload's first draws, and what draws more; None where the workload says how many requests it has.
 
-    ``like``: a trace whose requests are drawn. ``seeds``: draws; None: as many as make the interval narrow. Raises
+    ``seeds``: draws; None: as many as make the interval narrow. Raises
     ConfigError on a workload that cannot be searched.
     """
-    options = searchable(workload, like)
+    options = searchable(workload)
     first = DEFAULT_SEEDS if seeds is None else seeds
     takes_all = workload.num_requests is None and workload.trace is None
     if not takes_all:

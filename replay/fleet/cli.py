@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from replay.fleet.commands.pools_command import pools, reserve
-from replay.fleet.commands.question_commands import disagg, flex, routers, split, whatif
+from replay.fleet.commands.pools_command import reserve
+from replay.fleet.commands.question_commands import flex, routers
 from replay.fleet.commands.size_command import show_profile, size
 
 fleet_app = typer.Typer(
@@ -28,21 +28,9 @@ fleet_app.command(
     "profile", epilog="Example: vtwin fleet profile --from twin.yaml --workload azure_cdf.json > a100.yaml"
 )(show_profile)
 fleet_app.command(
-    "split",
-    epilog="Example: vtwin fleet split --workload azure_cdf.json --rate 200 --slo ttft_p99=500ms --profile A100",
-)(split)
-fleet_app.command(
     "routers",
     epilog="Example: vtwin fleet routers --workload cdf.json --rate 200 --slo ttft_p99=1s --profile A100 --split 2048",
 )(routers)
-fleet_app.command(
-    "disagg",
-    epilog="Example: vtwin fleet disagg --workload azure_cdf.json --rate 200 --slo ttft_p99=2s --profile A100",
-)(disagg)
-fleet_app.command(
-    "whatif",
-    epilog="Example: vtwin fleet whatif --workload cdf.json --rates 50,200 --slo ttft_p99=500ms --profiles A100,H100",
-)(whatif)
 fleet_app.command(
     "flex",
     epilog="Example: vtwin fleet flex --workload azure_cdf.json --rate 200 --slo ttft_p99=2s --profile A100",
@@ -52,7 +40,3 @@ fleet_app.command(
     epilog="Example: vtwin fleet reserve --workload cdf.json --diurnal 200:40 --slo ttft_p99=1s --profile A100 "
     "--burst-price 1.8x",
 )(reserve)
-fleet_app.command(
-    "pools",
-    epilog="Example: vtwin fleet pools pools.yaml --workload cdf.json --rate 200 --slo ttft_p99=1s",
-)(pools)

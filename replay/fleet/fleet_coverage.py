@@ -50,10 +50,10 @@ _USED: Final[Mapping[str, FleetUse]] = {
     **_each("simulation", "as images", "image_tokens", "audio_tokens", "video_tokens"),
     "deadline_us": FleetUse("simulation", "as long after the arrival; told in a note"),
     **_each("simulation", "where the policy goes by priority", "vllm_priority", "slo_class"),
-    "model": FleetUse("simulation", "no prefix is shared between models; `fleet pools --router model`"),
+    "model": FleetUse("simulation", "no prefix is shared between models; `fleet size --router model`"),
     **_each("simulation", "added to the clients' times", "network_rtt_us", "network_bandwidth_mbps"),
     "finish_reason": FleetUse("simulation", "an answer that ends by itself decodes once more"),
-    "request_id": FleetUse("not used", "but by `fleet pools --labels`"),
+    "request_id": FleetUse("not used", "but by `fleet size --labels`"),
 }
 _OTHERWISE: Final = FleetUse("not used", "an outcome, or of no effect on a server")
 

@@ -1,4 +1,4 @@
-"""How much power a fleet can shed: by formula, and by simulating engines with the slots that are left."""
+"""How much power a fleet can shed: by formula, and by simulating engines with the seats that are left."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ KEEPS_UP = 0.97
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerCut:
-    """A share of the power shed. ``seen``: simulated with the slots that are left; None: not, or there are none.
+    """A share of the power shed. ``seen``: simulated with the seats that are left; None: not, or there are none.
 
     ``keeps_up``: whether the simulated engines answer as fast as requests come; None: not simulated. ``with_idle``: the
     same share by formula, with the least and with the most power that an idle engine may draw; None where the profile's
-    idle power is taken as it is. The more an idle engine draws, the less power is saved by removing slots, so fewer
-    slots are left at the same share.
+    idle power is taken as it is. The more an idle engine draws, the less power is saved by removing seats, so fewer
+    seats are left at the same share.
     """
 
     formula: Curtailment
@@ -99,7 +99,7 @@ def _simulated(
     engines: int,
     check: SizeCheck,
 ) -> dict[int, Verification]:
-    """Return by number of slots what simulated engines do with this many."""
+    """Return by number of seats what simulated engines do with this many."""
     service = pool_at(source.profile, lengths, rate_per_s, context=context, engines=engines).service_s
     seen = dict[int, Verification]()
     for slots in dict.fromkeys(each.slots for each in cuts if each.slots > 0):

@@ -69,6 +69,7 @@ def page_of(plan: FleetPlan, more: Sequence[pages.PageSection] = ()) -> pages.Pa
         eyebrow="vtwin fleet size",
         title=f"{gpus_text(gpus)} for {plan.rate_per_s:g} requests per second",
         lead=_lead(plan),
+        more=_more(plan),
         headlines=[
             pages.Headline(label="GPUs", value=f"{gpus:,}"),
             *([] if cost is None else [_cost(cost)]),
@@ -86,25 +87,29 @@ def _cost(per_hour: float) -> pages.Headline:
 
 
 def _lead(plan: FleetPlan) -> str:
-    """Return whether the fleet meets its limits, all of them named, and which broke where it does not."""
+    """Return whether the fleet meets its limits, all of them named."""
     limits = _within(plan.objective.ttft_p99_s, plan.objective.tpot_p99_s)
     if plan.is_met is None:
-        return f"By formula: 99 of 100 requests have {limits}. Not simulated."
+        return f"By formula, not simulated: 99 of 100 requests have {limits}."
     if plan.is_met:
         of = " of all pools together" if plan.together is not None else ""
-        told = "".join(f" {each}." for each in headlines(plan))
-        return f"In simulation{of} 99 of 100 requests have {limits}.{told}"
+        return f"In simulation{of}, 99 of 100 requests have {limits}."
+    return "In simulation no number that was tried meets the SLO."
+
+
+def _more(plan: FleetPlan) -> list[str]:
+    """Return why formula and simulation differ, a sentence per pool, or which limits the last fleet broke."""
+    if plan.is_met is not False:
+        return [f"{each}." for each in headlines(plan)]
     of_pools = [each for pool in plan.pools for each in pool.checks]
     seen = of_pools if plan.together is None else [plan.together]
     broken = "; ".join(filter(None, (broken_text(each, plan.objective) for each in seen)))
-    return f"In simulation no number that was tried meets the SLO. The last: {broken}."
+    return [f"The last that was tried: {broken}."]
 
 
 def _within(ttft_s: float, tpot_s: float | None) -> str:
-    limits = [f"their first token within {shown_time(ttft_s * 1e6)}"]
-    return " and ".join(
-        [*limits, *([] if tpot_s is None else [f"a TPOT of at most {shown_time(tpot_s * 1e6)}"])]
-    )
+    limits = [f"TTFT within {shown_time(ttft_s * 1e6)}"]
+    return " and ".join([*limits, *([] if tpot_s is None else [f"TPOT within {shown_time(tpot_s * 1e6)}"])])
 
 
 def _headlines(pool: PoolPlan, plan: FleetPlan) -> list[pages.Headline]:

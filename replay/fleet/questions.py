@@ -225,7 +225,7 @@ def whatif_of(
 ) -> list[WhatIf]:
     """Return every profile at every rate, by formula, or with ``check`` with as many engines as simulation asks for."""
     for rate in rates:
-        in_range("--rates", rate, RATES)
+        in_range("--rate", rate, RATES)
     return [
         _whatif(source, lengths, rate, objective, context=context, check=check)
         for source in sources

@@ -277,8 +277,8 @@ def write_reserve_page(path: Path, plan: DayPlan) -> None:
         name="vtwin fleet",
         eyebrow="vtwin fleet reserve",
         title=f"{plan.best.reserved:,} engines reserved, the others when needed",
-        lead=f"{_how(plan).capitalize()}, {plan.profile}: every hour has the engines that keep TTFT p99 within "
-        f"{limit}.",
+        lead=f"Every hour has the engines that keep TTFT p99 within {limit}.",
+        more=[f"{_how(plan).capitalize()}, {plan.profile}."],
         headlines=_headlines(plan),
         sections=[
             pages.PageSection(

@@ -1,4 +1,4 @@
-"""Routers side by side between a short and a long pool: at the level of slots, and by the token-level engine."""
+"""Routers side by side between a short and a long pool: at the level of seats, and by the token-level engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from traces.facts import AlignedRows, AnswerPart, frac
 
 COMPARED: tuple[RouterName, ...] = ("length", "spillover", "compress", "least-loaded", "random")
 SETTLING = 0.2
-"""Share of the requests, the first to arrive, that the simulation of slots does not measure."""
+"""Share of the requests, the first to arrive, that the simulation of seats does not measure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ def _router(name: RouterName, on: Comparison) -> FleetRouter:
 
 
 def _of_slots(pools: Sequence[EnginePool]) -> list[EnginePool]:
-    """Return the pools with their slots as shares, as the simulation of slots deals at random."""
+    """Return the pools with their seats as shares, as the simulation of seats deals at random."""
     return [replace(each, share=float(each.engines * each.slots)) for each in pools]
 
 

@@ -17,7 +17,7 @@ from sim.fleet.energy import HOURS_PER_YEAR, Energy, energy
 from sim.fleet.sizing import UTILIZATION_CAP, Infeasible, Objective, PoolSize, pool_at
 
 NO_CAP = 0.999
-"""The share of the slots that may be taken where the formulas leave out the cap."""
+"""The share of the seats that may be taken where the formulas leave out the cap."""
 NUM_REQUESTS = 50_000
 """The least of a simulation; a run whose batches need more takes more."""
 
@@ -28,7 +28,7 @@ class PoolPlan:
 
     ``confirmed``: those with the second one, longer and at a slightly higher rate. ``engines``: recommended, those in
     repair not counted; ``provisioned``: counted, enough on average. ``share``: of all requests. ``availability``: share
-    of its nodes that is up. ``cap``: on the share of slots taken, by formula; ``uncapped``: engines by formula without
+    of its nodes that is up. ``cap``: on the share of seats taken, by formula; ``uncapped``: engines by formula without
     it. ``is_smallest``: fewer were tried, too. ``unknown``: what its requests have that no formula knows, in words.
     """
 

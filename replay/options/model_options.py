@@ -11,7 +11,6 @@ from traces.console.options import (
     AnswerForm,
     DtypeOption,
     KvCacheDtypeOption,
-    LikeOption,
     MambaSsmCacheDtypeOption,
     ModelConfigOption,
     PricesOption,
@@ -92,7 +91,6 @@ class CompareOptions:
             "is what a full server serves.",
         ),
     ] = None
-    like: LikeOption = None
     prices: PricesOption = None
     latency_model: Annotated[
         Literal["physics", "roofline"], typer.Option(help="Latency model that simulates the GPUs.")

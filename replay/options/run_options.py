@@ -1,4 +1,4 @@
-"""The options that ``run`` and ``replay`` share: three tables, each a group of related options."""
+"""The options of ``run``, which is also ``replay``: tables, each a group of related options."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from replay.twins import AnywayOption, load_twins
 from traces.console.options import AnswerForm, ConfigOption, DefaultsOption
 from traces.console.slo_gate import SloGate
 from traces.strict.option_table import option_table
+from traces.workload import SessionOptions, WorkloadOptions
 
 if TYPE_CHECKING:
     from replay.twin.keys.overlay import Setting
@@ -37,18 +38,9 @@ RoutingOption = Annotated[
 ]
 
 
-RecordedArgument = Annotated[
-    Path,
-    typer.Argument(
-        metavar="STEM",
-        help="The trace's stem, header or table; also a file of Azure, BurstGPT, Mooncake, vllm bench, guidellm, …",
-    ),
-]
-
-
 @option_table
 class PacingOptions:
-    """When the requests of a recorded trace come."""
+    """When the requests of a load come."""
 
     at: Annotated[
         Literal["auto", "arrival", "send"],
@@ -69,8 +61,8 @@ class PacingOptions:
         typer.Option(
             min=1,
             metavar="N",
-            help="The client that recorded the trace sent at most N requests at a time: simulate it so. For traces "
-            "whose header does not say it.",
+            help="The client sends at most N requests at a time: simulate it so. A trace whose header says it needs no "
+            "option.",
         ),
     ] = None
 
@@ -80,6 +72,22 @@ class PacingOptions:
         if self.closed_loop is None:
             return "auto"
         return "closed" if self.closed_loop else "open"
+
+
+@option_table
+class LoadOptions:
+    """What is simulated: a workload, or a trace, and when its requests come."""
+
+    workload: WorkloadOptions
+    sessions: SessionOptions = SessionOptions()
+    pacing: PacingOptions = PacingOptions()
+    sweep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VALUES",
+            help="One simulation per value, side by side: rates (1,2,4) or numbers of users (concurrency=8,16).",
+        ),
+    ] = None
 
 
 @option_table
@@ -150,13 +158,16 @@ class RunOptions:
         bool,
         typer.Option(
             "--operator-times",
-            help="Also show how much of the steps' time each operator takes (roofline, physics, profiled). Simulates "
-            "once more, one step at a time.",
+            help="Also show how much of the steps' time each operator takes (roofline, physics, profiled), of several "
+            "instances together and each; with --steps also of every step. Simulates once more, one step at a time.",
         ),
     ] = False
     steps: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.jsonl", help="Write every step of the engine, one JSON object a line."),
+        typer.Option(
+            metavar="FILE.jsonl",
+            help="Write every step of the engine, or of each instance, one JSON object a line.",
+        ),
     ] = None
     series: Annotated[
         Path | None,

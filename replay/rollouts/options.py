@@ -97,6 +97,10 @@ class RolloutOptions:
             raise ConfigError("--samples: needs --batch N, the prompts of a batch")
         if workload.waves is not None:
             raise ConfigError("--waves: cannot be combined with --samples, expected --batches")
+        if workload.total_tokens_max is not None:
+            raise ConfigError(
+                "--total-tokens-max: cannot be combined with --samples, expected --output-tokens-max"
+            )
         from replay.rollouts.rollouts import OVERSUBSCRIPTIONS, RolloutSettings
 
         more = OVERSUBSCRIPTIONS if self.oversubscribe is None else _numbers(self.oversubscribe)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,15 +37,11 @@ MOST_KEPT = 2
 """Draws of this many lengths of one workload are kept for the next search of it."""
 
 
-def searchable(workload: WorkloadOptions, like: Path | None) -> WorkloadOptions:
+def searchable(workload: WorkloadOptions) -> WorkloadOptions:
     """Return the workload at a rate of 1, with the number of requests of a search. Raises ConfigError."""
     for name in SEARCHED:
         if getattr(workload, name) is not None:
             raise ConfigError(f"{flag(name)}: cannot be combined with a search for a rate")
-    if like is not None:
-        if workload.lengths_from is not None:
-            raise ConfigError("--like: cannot be combined with --lengths-from")
-        workload = replace(workload, lengths_from=like)
     if workload.trace is not None:
         return workload
     if workload.workload is None:
@@ -118,11 +113,9 @@ def drawing_of(options: WorkloadOptions, *, seeds: int, most_seeds: int | None =
     return Drawing(draw=drawn, seeds=seeds, most_seeds=seeds if most_seeds is None else most_seeds)
 
 
-def options_at(
-    workload: WorkloadOptions, like: Path | None, *, rate: float, num_requests: int
-) -> WorkloadOptions:
+def options_at(workload: WorkloadOptions, *, rate: float, num_requests: int) -> WorkloadOptions:
     """Return a workload at a rate; ``num_requests``: unless it says itself. Raises ConfigError."""
-    plain = searchable(replace(workload, rate=None), like)
+    plain = searchable(replace(workload, rate=None))
     if workload.trace is None and workload.num_requests is None:
         plain = replace(plain, num_requests=num_requests)
     return plain if plain.rate is None else replace(plain, rate=rate)
@@ -186,7 +179,7 @@ def _length_text(name: str, values: NDArray[np.float64]) -> str:
 
 def default_lengths_note(options: WorkloadOptions) -> str | None:
     """Return the note that no lengths were given; None where some were."""
-    said = (options.workload, options.preset, options.trace, options.lengths_from)
+    said = (options.workload, options.preset, options.trace, options.like)
     if any(each is not None for each in (*said, *(getattr(options, name) for name in LENGTH_NAMES))):
         return None
     return (

@@ -19,7 +19,9 @@ import yaml
 from replay.search.prices import list_prices_per_hour, prices_from, read_prices
 from replay.twin.keys.overlay import parse_settings, variants_of
 from traces import ConfigError, format_of, quoted, read_recorded, reading_notes, tool_version
+from traces.console.old_spellings import OLD_OPTIONS
 from traces.strict.section import Section, read_section
+from traces.strict.tell import tell_note
 from traces.strict.yaml_nodes import parse_yaml, plain_value, read_text
 from traces.workload import WorkloadOptions
 
@@ -30,6 +32,10 @@ MOST_RUNS = 100_000
 """The grid is laid out before it runs, and its table has a row a run."""
 MOST_SEED = 2**63 - 1
 Value = str | int | float | bool
+OLD_KEYS = {
+    old.removeprefix("--").replace("-", "_"): new.removeprefix("--") for old, new in OLD_OPTIONS.items()
+}
+"""Options of a workload by names that they had before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,9 +193,7 @@ def content_digest(name: str) -> str:
 def notes_of_files(runs: Sequence[SweepRun]) -> list[str]:
     """Return what a reader should know of the files of other tools that the workloads are from. Raises TraceError."""
     loads = dict.fromkeys(run.load for run in runs)
-    named = dict.fromkeys(
-        str(value) for load in loads for key, value in load if key in ("trace", "lengths_from", "like")
-    )
+    named = dict.fromkeys(str(value) for load in loads for key, value in load if key in ("trace", "like"))
     return [
         f"{name}: {line}"
         for name in named
@@ -266,10 +270,13 @@ def _loads(root: Section, folder: Path) -> list[tuple[str, tuple[tuple[str, Valu
         options = section.section(name, expected="options of vtwin run")
         assert options is not None  # noqa: S101 - the name is there
         options.refuse_unknown(
-            known, elsewhere={"seed": "seeds, at the top", **{k.replace("_", "-"): k for k in known}}
+            [*known, *OLD_KEYS],
+            elsewhere={"seed": "seeds, at the top", **{k.replace("_", "-"): k for k in known}},
         )
+        for old in set(OLD_KEYS) & set(options.nodes):
+            tell_note(f"{options.path(old)}: `{old}` is now `{OLD_KEYS[old]}` ({options.file})")
         values = [
-            [(key, _scalar(options, key, value, folder)) for value in _values(options, key)]
+            [(_new_name(key), _scalar(options, key, value, folder)) for value in _values(options, key)]
             for key in options.nodes
         ]
         number = len(found) + math.prod(map(len, values))
@@ -284,7 +291,12 @@ def _scalar(section: Section, key: str, value: object, folder: Path) -> Value:
         isinstance(value, float) and not math.isfinite(value)
     ):
         section.fail(key, got=str(value), expected="a value, or a list of values")
-    return _resolved(section, key, str(value), folder) if key in path_options() else value
+    return _resolved(section, key, str(value), folder) if _new_name(key) in path_options() else value
+
+
+def _new_name(key: str) -> str:
+    """Return today's name of an option of a workload."""
+    return OLD_KEYS.get(key, key)
 
 
 def _resolved(section: Section, key: str, text: str, folder: Path) -> str:

@@ -89,6 +89,11 @@ def told_of(front: Front) -> str:
     return same + ("" if front.keeps_slo is None else f", within the SLO in {GOOD:.0%} of the requests")
 
 
+def _front_of(front: Front) -> str:
+    """Return which settings the front has; empty where there is neither a load nor an SLO."""
+    return f"the front has settings{told}" if (told := told_of(front)) else ""
+
+
 def _best(front: Front) -> pd.DataFrame:
     best = front.points[front.points["is_best"]]
     return best.sort_values(
@@ -128,9 +133,9 @@ def write_page(path: Path, front: Front, *, num_runs: int, num_failed: int, comm
         title=NO_SLO.capitalize()
         if front.keeps_slo is False
         else f"{len(best)} of {len(front.points)} settings are on the Pareto front",
-        lead=f"{front.x} against {front.y}{told_of(front)}; {num_runs:,} runs"
-        + (f", {num_failed:,} of them without a result" if num_failed else "")
-        + "".join(f". {line}" for line in told_beside(front)),
+        lead=f"{front.x} against {front.y}, {num_runs:,} runs"
+        + (f", {num_failed:,} of them without a result." if num_failed else "."),
+        more=[f"{line[:1].upper()}{line[1:]}." for line in (_front_of(front), *told_beside(front)) if line],
         headlines=[],
         sections=[
             pages.PageSection(

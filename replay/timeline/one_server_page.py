@@ -69,6 +69,7 @@ def page_of_run(run: RunPage) -> pages.Page:
         eyebrow="vtwin: a simulated run",
         title=_title(summary, "fleet" if run.of_fleet else "server"),
         lead=_lead(run),
+        more=_more(run.summary),
         headlines=[*_headlines(run), *run.headlines],
         sections=[
             *([_warnings(run.warnings)] if run.warnings else []),
@@ -105,16 +106,20 @@ def _title(summary: SimulationSummary, subject: str) -> str:
 def _lead(run: RunPage) -> str:
     counts = ", ".join(f"{count:,} {name}" for name, count in run.summary["num_by_status"].items())
     seconds = shown_time(float(run.summary["duration_us"]))
-    sent_until, stretches = run.summary["sending_us"], run.summary["verdict_stretches"] or ()
-    also = (
-        f" Overloaded{stretches_told(stretches)}."
-        if stretches and not is_whole(stretches, sent_until)
-        else ""
-    )
-    if sent_until is None or not has_idle_end(run.summary):
-        return f"{counts} in {seconds} of simulated time.{also}"
-    idle = shown_time(float(run.summary["duration_us"] - sent_until))
-    return f"{counts} in {seconds} of simulated time; in the last {idle} no request was sent.{also}"
+    return f"{counts} in {seconds} of simulated time."
+
+
+def _more(summary: SimulationSummary) -> list[str]:
+    """Return what to know of the run besides: a time without requests at its end, when it was overloaded."""
+    sent_until, stretches = summary["sending_us"], summary["verdict_stretches"] or ()
+    more = []
+    if sent_until is not None and has_idle_end(summary):
+        more.append(
+            f"In the last {shown_time(float(summary['duration_us'] - sent_until))} no request was sent."
+        )
+    if stretches and not is_whole(stretches, sent_until):
+        more.append(f"Overloaded{stretches_told(stretches)}.")
+    return more
 
 
 def _headlines(run: RunPage) -> list[pages.Headline]:

@@ -52,13 +52,13 @@ def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
 
     check_output(workload, asked.live.output)
     limits = parse_run_slo(asked.twin.slo, tell=tell_note)
-    searchable(workload, asked.twin.like)  # refuses what cannot be searched, before files are read
+    searchable(workload)  # refuses what cannot be searched, before files are read
     live = None if asked.live.serve is None else _live(asked.live.serve, asked.live)
     if live is not None:
         check_place(live.folder / "best", option="--output")
     candidates, border = _read(asked)
     notes = _notes_of(candidates.tried[0].twin)
-    traces, drawing = drawn(workload, like=asked.twin.like, seeds=asked.tried.seeds)
+    traces, drawing = drawn(workload, seeds=asked.tried.seeds)
     of_file = reading_notes(traces[0])
     for note in of_file:
         tell_note(note)

@@ -11,7 +11,7 @@ from replay.argument_ranges import BEST, SEEDS
 from replay.capacity.options import PricesOption
 from replay.search.seeds import DEFAULT_SEEDS
 from replay.twins import AnywayOption
-from traces.console.options import AnswerForm, ConfigOption, DefaultsOption, LikeOption
+from traces.console.options import AnswerForm, ConfigOption, DefaultsOption
 from traces.strict.option_table import option_table
 
 TRIED = "What to try: values with commas between"
@@ -30,7 +30,6 @@ class TuningTwinOptions:
             help="Latency limits over the run, as in capacity: ttft_p99=500ms,tpot_p99=50ms.",
         ),
     ]
-    like: LikeOption = None
 
 
 @option_table

@@ -15,6 +15,8 @@ from traces.pages.request_figures import METRICS, cdf_of, limit_across, unit_of
 
 Floats = NDArray[np.float64]
 
+MOST_KEYS = 3
+"""A title names no more keys."""
 MOST_CURVES = 5
 """Variants whose distributions are drawn over each other; more have no colours of their own."""
 STATISTICS = (("p50", "median"), ("p99", "simulated"))
@@ -49,7 +51,7 @@ def page_of_variants(
     page = pages.Page(
         name="vtwin run",
         eyebrow="vtwin: simulated variants",
-        title=f"{len(results)} variants of {' and '.join(keys)}",
+        title=f"{len(results)} variants of {' and '.join(keys) if len(keys) <= MOST_KEYS else f'{len(keys)} keys'}",
         lead=f"{results[0].summary['num_requests']:,} requests each, the same ones unless the load is what varies.",
         headlines=[],
         sections=[

@@ -33,7 +33,7 @@ class Transfer:
 class Disaggregated:
     """A number of prefill and of decode engines. ``ttft_p99_s`` and ``tpot_s`` in seconds.
 
-    ``decode_wait_p99_s``: until the decode pool has a slot, before the second token. ``rate_per_s``: what both pools
+    ``decode_wait_p99_s``: until the decode pool has a seat, before the second token. ``rate_per_s``: what both pools
     can do; ``cost_per_hour`` and ``gpus``: of both. ``is_border``: one of the pools is the largest that was tried.
     """
 
@@ -78,7 +78,7 @@ def disaggregated_at(
 ) -> Disaggregated:
     """Return what so many prefill and decode engines do at a rate. ``profiles`` and ``engines``: prefill, decode.
 
-    A prefill engine computes one prompt at a time. A decode engine has slots; a request holds one for its answer.
+    A prefill engine computes one prompt at a time. A decode engine has seats; a request holds one for its answer.
     Raises Infeasible where the decode engines hold no such request.
     """
     cost = transfer or Transfer()

@@ -157,12 +157,12 @@ class GpuProfile:
         )
 
     def service_s(self, input_tokens: float, output_tokens: float, context: int) -> float:
-        """Return how long a request holds its slot on a full GPU whose other requests are like it, seconds."""
+        """Return how long a request holds its seat on a full GPU whose other requests are like it, seconds."""
         busy = self.busy(one_request(input_tokens, output_tokens))
         return busy.mean_iterations * busy.iteration_s(self.num_slots(context))
 
     def throughput(self, input_tokens: float, output_tokens: float, context: int) -> float:
-        """Return the requests per second of a full GPU: slots over service time; 0 where none fits."""
+        """Return the requests per second of a full GPU: seats over service time; 0 where none fits."""
         slots = self.num_slots(context)
         return slots / self.service_s(input_tokens, output_tokens, context) if slots else 0.0
 

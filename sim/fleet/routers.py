@@ -1,4 +1,4 @@
-"""Routers of a fleet: which pool a request goes to, simulated at the level of slots."""
+"""Routers of a fleet: which pool a request goes to, simulated at the level of seats."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class FleetRouter:
     - ``spillover``: as length; from the short pool to the next where there are ``spill_per_gpu`` requests per GPU,
       which has no default here (``--spill`` has).
     - ``compress``: as length; prompts up to ``factor`` times too long are cut to fit the shorter pool.
-    - ``least-loaded``: of the pools that hold it, the one with the fewest requests per slot.
-    - ``random``: of the pools that hold it, in proportion to their slots; a function of ``seed``.
+    - ``least-loaded``: of the pools that hold it, the one with the fewest requests per seat.
+    - ``random``: of the pools that hold it, in proportion to their seats; a function of ``seed``.
     - ``label``: the pool whose number the request has: its model's, or one that your own classifier gives.
     """
 

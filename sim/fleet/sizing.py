@@ -17,7 +17,7 @@ from sim.fleet.workload import Floats, Lengths
 
 MOST_ENGINES = 1_000_000
 UTILIZATION_CAP = 0.85
-"""Above this share of the slots taken, Erlang's formulas say less and a small error of the rate fills the fleet."""
+"""Above this share of the seats taken, Erlang's formulas say less and a small error of the rate fills the fleet."""
 PRECISION_S = 1e-6
 
 
@@ -35,7 +35,7 @@ class Objective:
 class PoolSize:
     """A pool of engines, sized. ``engines``: as many as the objective needs; ``provisioned``: with those in repair.
 
-    ``slots``: of one engine; ``utilization``: share of all slots that is taken, on average; ``active``: requests per
+    ``slots``: of one engine; ``utilization``: share of all seats that is taken, on average; ``active``: requests per
     engine; ``ttft_p99_s``, ``wait_p99_s``, ``tpot_s``, ``service_s`` (of a full engine): seconds. ``throughput``: of
     one full engine, requests/s. ``binding``: which limit requires this number: ttft, tpot or utilization.
     """
@@ -118,7 +118,7 @@ def percentile_with(wait: Wait, seconds: Floats, *, share: float) -> float:
 def prefill_s(
     profile: GpuProfile, lengths: Lengths, *, active: float, busy: Busy | None = None
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """Return the seconds from slot to first token of each prompt, other requests computing beside it.
+    """Return the seconds from seat to first token of each prompt, other requests computing beside it.
 
     Its iterations with the others' decodes in them, and its own compute.
     """

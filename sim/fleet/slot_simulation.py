@@ -1,6 +1,6 @@
-"""A pool of GPUs, simulated at the level of slots: which requests wait, are preempted, and are served when.
+"""A pool of GPUs, simulated at the level of seats: which requests wait, are preempted, and are served when.
 
-Coarser than an engine's steps and finer than a formula. A request holds a slot of one GPU for the iterations of its
+Coarser than an engine's steps and finer than a formula. A request holds a seat of one GPU for the iterations of its
 prompt and its answer, each as long as an iteration of the requests that are there when it starts.
 """
 
@@ -24,7 +24,7 @@ class SlotRun:
     """The outcome of each request, float64 [n] seconds: when it started for the last time, its first token, its end.
 
     ``start_s`` NaN: it fits into no GPU. ``gpu``: which GPU had it; ``num_preemptions``: in all; ``most_slots`` and
-    ``most_blocks``: taken at once on any GPU; ``busy_slot_s``: the sum over all slots of the time that they were taken.
+    ``most_blocks``: taken at once on any GPU; ``busy_slot_s``: the sum over all seats of the time that they were taken.
     """
 
     arrival_s: Floats
@@ -87,7 +87,7 @@ class SlotPool:
         return float(self.load.sum()) / len(self.gpus)
 
     def load_frac(self) -> float:
-        """Return the requests there are per slot, running and waiting."""
+        """Return the requests there are per seat, running and waiting."""
         return float(self.load.sum()) / max(len(self.gpus) * self.slots, 1)
 
     def accept(self, request: int, now: float) -> None:

@@ -360,3 +360,13 @@ def test_a_list_of_loads_says_so_once_and_a_run_that_ends_badly_says_so_too(
     with serving_in_thread(Behaviour(fault="status 500")) as server:
         assert observe(server.url, "--rate", "100", "--num-requests", "2", stem=tmp_path / "bad") == 1
         assert told_of_the_server(capsys.readouterr().err)
+
+
+def test_gauges_of_the_trace_that_stood_there_before_do_not_stay(tmp_path: Path) -> None:
+    load = ["--rate", "100", "--num-requests", "3"]
+    gauges = tmp_path / "run.gauges.csv"
+    with serving_in_thread() as server:
+        assert observe(server.url, *load, "--scrape", "1s", stem=tmp_path / "run") == 0
+        assert gauges.is_file()
+        assert observe(server.url, *load, "--overwrite", "--no-scrape", stem=tmp_path / "run") == 0
+    assert not gauges.exists()

@@ -106,8 +106,8 @@ def test_a_model_that_nobody_knows_needs_its_config_json() -> None:
 
 def test_python_users_may_write_paths_as_text(folder: Path) -> None:
     write_trace(small_trace(), folder / "w")
-    texts = WorkloadOptions(rate=5.0, num_requests=4, lengths_from="w")  # type: ignore[arg-type]
-    assert texts == WorkloadOptions(rate=5.0, num_requests=4, lengths_from=Path("w"))
+    texts = WorkloadOptions(rate=5.0, num_requests=4, like="w")  # type: ignore[arg-type]
+    assert texts == WorkloadOptions(rate=5.0, num_requests=4, like=Path("w"))
     assert len(trace_from_options(texts)) == 4
 
 

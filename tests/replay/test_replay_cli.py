@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import yaml
 
 import vtwin
 from replay.trace.summary_text import _time_row
-from traces import pooled_itl_us, read_trace, request_metrics
+from traces import pooled_itl_us, read_trace, request_metrics, write_trace
 
 CONFIG = """\
 engine:
@@ -154,6 +155,96 @@ def test_run_is_synth_and_replay(folder: Path, capsys: pytest.CaptureFixture[str
     del replayed["engine_cpu_s"], ran["engine_cpu_s"]
     assert ran == replayed
     assert (folder / "r.csv").read_bytes() == (folder / "s.csv").read_bytes()
+
+
+def bytes_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    """Return a command's exit code and its document, what the clock says of it aside."""
+    capsys.readouterr()
+    code = vtwin.main([*arguments, "--config", "twin.yaml", "--json"])
+    return code, re.sub(r'"engine_cpu_s": [^,]+', '"engine_cpu_s": 0', capsys.readouterr().out)
+
+
+SESSIONS = [
+    "--rate",
+    "5",
+    "--rounds",
+    "3",
+    "--num-requests",
+    "30",
+    "--prompt-tokens",
+    "20",
+    "--output-tokens",
+    "9",
+]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        [],
+        ["--speed", "2", "--num-requests", "20"],
+        ["--prompt-scale", "0.5", "--output-tokens-max", "12", "--at", "arrival"],
+        ["--max-concurrency", "3"],
+        ["--set", "engine.max_num_seqs=2,8"],
+        ["--warmup-frac", "0.2", "--slo", "ttft=1ms", "--strict-slo"],
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_replay_and_run_are_one_command_under_two_names(
+    asked: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [
+        ["replay", "w"], ["run", "--trace", "w"], ["run", "w"], ["replay", "--trace", "w"]
+    ]  # fmt: skip
+    answers = {bytes_of(capsys, *name, *asked) for name in names}
+    assert len(answers) == 1
+    assert answers.pop()[1].startswith("{")
+
+
+@pytest.mark.parametrize("asked", [["--sessions", "2"], ["--sessions", "1,3"], ["--warm-start", "0.5"]])
+@pytest.mark.usefixtures("folder")
+def test_both_names_start_sessions_alike(asked: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert vtwin.main(["trace", "synth", *SESSIONS, "--think-time", "1", "--output", "s"]) == 0
+    assert bytes_of(capsys, "replay", "s", *asked) == bytes_of(capsys, "run", "--trace", "s", *asked)
+    drawn = [*SESSIONS, "--think-time", "1", "--seed", "42"]
+    assert bytes_of(capsys, "run", *drawn, *asked) == bytes_of(capsys, "replay", "s", *asked)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_measured_load_is_sent_when_it_was_sent_by_both_names(capsys: pytest.CaptureFixture[str]) -> None:
+    late = read_trace("w")
+    write_trace(
+        late.with_columns(send_time_us=late.cells("arrival_time_us").values + 10**6),
+        Path("late"),
+    )
+    by_both = [
+        bytes_of(capsys, *name, "--horizon", "1s")
+        for name in (["replay", "late"], ["run", "--trace", "late"])
+    ]
+    assert by_both[0] == by_both[1]
+    faster = json.loads(bytes_of(capsys, "run", "--trace", "late", "--speed", "4", "--horizon", "1s")[1])
+    assert by_both[0][0] == 1  # nothing was sent in that second
+    assert faster["num_by_status"]["ok"] > 0
+
+
+def test_two_traces_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert vtwin.main(["run", "a", "--trace", "b", "--config", "twin.yaml"]) == 2
+    assert "--trace: got it beside a, expected one trace" in capsys.readouterr().err
+
+
+def test_both_names_have_the_same_help(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = []
+    for name in ("run", "replay"):
+        assert vtwin.main([name, "--help-all"]) == 0
+        shown.append(
+            capsys.readouterr().out.partition("Example:")[0].replace(f"vtwin {name} [O", "vtwin X [O")
+        )
+    assert [line.rstrip() for line in shown[0].splitlines()] == [
+        line.rstrip() for line in shown[1].splitlines()
+    ]
 
 
 def test_the_steps_have_the_recordings_keys_and_tell_the_whole_run(

@@ -60,7 +60,7 @@ class Case:
         if self.spec is not None:
             (folder / "load.yaml").write_text(self.spec)
             options = replace(options, workload=folder / "load.yaml")
-        return trace_from_options(searchable(options, None))
+        return trace_from_options(searchable(options))
 
 
 CASES = {

@@ -1,4 +1,4 @@
-"""How often the intervals that ``fleet whatif``, ``reserve`` and ``flex`` print with ``--verify`` hold an endless run.
+"""How often the intervals that ``fleet size``, ``reserve`` and ``flex`` print with ``--verify`` hold an endless run.
 
 Random fleets. ``whatif`` and the hours of ``reserve`` print TTFT p99 of the fewest engines that meet an objective, so
 that those are chosen by the very run that is printed; ``flex`` prints that of a fleet with some of its seats gone.

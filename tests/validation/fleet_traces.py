@@ -252,7 +252,7 @@ def _run(case: Case, folder: Path, engines: int, *, seconds: int) -> tuple[float
     begins = 10 + 3 * (case.rounds - 1)
     ends = begins + seconds
     number = int(case.rate * (ends + begins))
-    words = ["--config", str(folder / "twin.yaml"), "--lengths-from", str(folder / "trace")]
+    words = ["--config", str(folder / "twin.yaml"), "--like", str(folder / "trace")]
     words += [
         "--rate",
         str(case.rate / case.rounds),

@@ -72,7 +72,7 @@ class RandomCase:
             num_requests=num_requests,
             seed=seed,
         )
-        return trace_from_options(searchable(asked, None))
+        return trace_from_options(searchable(asked))
 
     def drawing(self, *, most_seeds: int = DEFAULT_SEEDS) -> Drawing:
         """Return what draws it as the commands do."""

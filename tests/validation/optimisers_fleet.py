@@ -110,7 +110,7 @@ def simulated(number: int) -> Answer:
 
 
 def pools(number: int) -> Answer:
-    """``fleet pools``: every combination of engines in three pools, up to two more of each than were found."""
+    """``--layout pools``: every combination of engines in three pools, up to two more of each than were found."""
     rng = np.random.default_rng(200 + number)
     lengths, rate = _lengths(rng), float(rng.uniform(50, 400))
     limits = sorted(
@@ -166,7 +166,7 @@ def pools(number: int) -> Answer:
 
 
 def split(number: int) -> Answer:
-    """``fleet split``: every length at which the workload can be parted."""
+    """``--layout split``: every length at which the workload can be parted."""
     rng = np.random.default_rng(300 + number)
     lengths, source, rate = _lengths(rng, number=2000), _source(rng), float(rng.uniform(50, 2000))
     objective = Objective(ttft_p99_s=float(rng.uniform(1.5, 4)))
@@ -182,7 +182,7 @@ def split(number: int) -> Answer:
 
 
 def disagg(number: int) -> Answer:
-    """``fleet disagg --no-verify``: every pair of prefill and decode engines that is no dearer than the one found."""
+    """``--layout disagg --no-verify``: every pair of prefill and decode engines no dearer than the found one."""
     rng = np.random.default_rng(400 + number)
     lengths, rate = _lengths(rng), float(rng.uniform(50, 500))
     profiles = (_source(rng).profile, _source(rng).profile)
@@ -208,7 +208,7 @@ def disagg(number: int) -> Answer:
 
 
 def disagg_simulated(number: int) -> Answer:
-    """``fleet disagg``: both simulations of every pair of engines that costs no more than the one found."""
+    """``--layout disagg``: both simulations of every pair of engines that costs no more than the one found."""
     rng = np.random.default_rng(600 + number)
     lengths, source = _brief(rng), _source(rng)
     alone = disaggregated_at((source.profile,) * 2, lengths, 1e-6, engines=(1, 1), context=CONTEXT)
@@ -249,7 +249,7 @@ def disagg_simulated(number: int) -> Answer:
 
 
 def pools_together(number: int) -> Answer:
-    """``fleet pools`` behind spillover or least-loaded: both simulations of every pair that is no dearer."""
+    """``--layout pools`` behind spillover or least-loaded: both simulations of each pair no dearer."""
     rng = np.random.default_rng(700 + number)
     lengths, router = _brief(rng), cast("PoolRouter", SHARED[number % len(SHARED)])
     limit = int(np.quantile(lengths.total_tokens, rng.uniform(0.4, 0.8)))

@@ -133,7 +133,7 @@ def compared_of(number: int, _folder: Path) -> Iterator[Seen]:
             output_tokens_stdev=0.5 * output,
             seed=seed,
         )
-        return options_at(plain, None, rate=asked.rate_per_s, num_requests=num_requests)
+        return options_at(plain, rate=asked.rate_per_s, num_requests=num_requests)
 
     gpu = find_gpu(GPUS[number % len(GPUS)], where="here")
     truth = None

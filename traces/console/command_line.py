@@ -17,6 +17,7 @@ from traces.atomic import files_written
 from traces.console.early_end import EXIT_INTERRUPTED, NOTHING_WRITTEN, heed_later
 from traces.console.faults import EXIT_USAGE, complain, line_and_code
 from traces.console.help import fold_long_words, plain_help
+from traces.console.old_spellings import NewCommand, in_new_words
 from traces.console.process import (
     collect_rarely,
     leave_quietly,
@@ -41,6 +42,7 @@ class Program:
     others' lines of help are not shown. ``own_way``: the text for an option that no command has. ``hide``: removes
     secrets from the process list. ``keep_collector``: commands that leave Python's collector of unused objects as it
     is, or set it themselves. ``most_used``: by a command's words (``fleet size``), the options that its help shows.
+    ``old_commands``: what old commands are now, by their words.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Program:
     hide: Callable[[Sequence[str]], None]
     keep_collector: Collection[str] = ()
     most_used: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    old_commands: Mapping[tuple[str, ...], NewCommand] = field(default_factory=dict)
 
 
 def run_program(program: Program, argv: Sequence[str] | None) -> int:
@@ -79,10 +82,11 @@ def _hide_secrets(program: Program, arguments: Sequence[str]) -> None:
 
 
 def _run(program: Program, arguments: list[str]) -> int:
-    called = [word for word in arguments if not word.startswith("-")][:1]
-    if not set(called) & set(program.keep_collector):
-        collect_rarely()
     try:
+        arguments = in_new_words(arguments, program.old_commands)
+        called = [word for word in arguments if not word.startswith("-")][:1]
+        if not set(called) & set(program.keep_collector):
+            collect_rarely()
         heed_later()
         code = _command(program, called, arguments)(arguments, prog_name=program.name, standalone_mode=False)
         sys.stdout.flush()

@@ -16,12 +16,6 @@ ConfigOption = Annotated[
 DefaultsOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Your own defaults.yaml, read before the built-in one.")
 ]
-LikeOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="STEM", help="Take lengths and prefixes from this trace (short for --lengths-from)."
-    ),
-]
 PricesOption = Annotated[
     Path | None,
     typer.Option(

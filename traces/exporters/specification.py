@@ -61,7 +61,7 @@ def describe_as_specification(trace: Trace) -> Description:
     if workload.column("session_id").notna().any() and (workload.column("round_index") > 0).any():
         raise TraceError(
             "session_id: got sessions of several rounds, expected requests alone: a specification has one number "
-            "of rounds (--lengths-from draws sessions whole)"
+            "of rounds (--like draws sessions whole)"
         )
     document = _document(workload)
     text = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=110)

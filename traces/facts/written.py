@@ -12,6 +12,7 @@ from traces.atomic import MARKDOWN, write_text
 from traces.facts.answer import AlignedRows, AnswerPart, SideBySide, TermRows, Verbatim
 from traces.facts.fact import Fact
 from traces.strict.escape import markdown, terminal
+from traces.strict.narration import wrapped
 from traces.strict.tell import say, say_text, tell
 from traces.units import terminal_width
 
@@ -54,7 +55,7 @@ def terminal_lines(parts: Iterable[AnswerPart], *, width: int | None) -> list[st
 def _lines_of(part: AnswerPart, *, width: int | None) -> Sequence[str]:
     match part:
         case TermRows():
-            return [f"{term:<{part.width}}{text}" for term, text in part.rows]
+            return [line for row in part.rows for line in _of_term(*row, width=width, begin=part.width)]
         case AlignedRows():
             return _aligned(part.rows, part.widths)
         case SideBySide():
@@ -62,7 +63,15 @@ def _lines_of(part: AnswerPart, *, width: int | None) -> Sequence[str]:
         case Verbatim():
             return part.lines
         case _:
-            return [part]
+            return [part] if width is None else wrapped(part, width).split("\n")
+
+
+def _of_term(term: str, text: str, *, width: int | None, begin: int) -> list[str]:
+    """Return a term with its text, which goes on below itself where it is wider than the terminal."""
+    if width is None or begin + len(text) <= width or begin >= width // 2:
+        return [f"{term:<{begin}}{text}"]
+    first, *others = wrapped(text, width - begin).split("\n")
+    return [f"{term:<{begin}}{first}", *(" " * begin + each.lstrip() for each in others)]
 
 
 def _aligned(rows: Sequence[Sequence[str]], widths: Sequence[int] | None) -> list[str]:

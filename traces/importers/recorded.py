@@ -104,7 +104,7 @@ def check_load(trace: Trace, path: Path, *, asked: str) -> None:
     if source is not None and source.load_unknown is not None:
         raise TraceError(
             f"{path}: {source.load_unknown}; {asked} needs the load. `vtwin trace info` and `compare` show the "
-            "latencies, `--lengths-from` with `--rate` draws the lengths under a load of your own"
+            "latencies, `--like` with `--rate` draws the lengths under a load of your own"
         )
 
 

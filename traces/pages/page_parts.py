@@ -125,6 +125,7 @@ class PageSection:
 class Page:
     """A whole page: ``eyebrow`` above the title, ``lead`` below it, then the key figures.
 
+    Title and ``lead``, one sentence, answer in at most 20 words each; ``more`` has further sentences, a paragraph each.
     ``name`` is shown in the browser's tab. ``warnings`` stand right below the title.
     """
 
@@ -136,6 +137,7 @@ class Page:
     sections: Sequence[PageSection]
     footer: str = ""
     warnings: Sequence[str] = ()
+    more: Sequence[str] = ()
 
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"

@@ -25,11 +25,12 @@ if TYPE_CHECKING:
         flag,
     )
     from traces.workload.recorded.drawn_trace import DrawnTrace, drawn_trace, some_rows
-    from traces.workload.recorded.from_trace import answer_decides, workload_of
+    from traces.workload.recorded.from_trace import answer_decides, recorded_load, workload_of
     from traces.workload.recorded.resampling import requests_to_draw
     from traces.workload.recorded.served_lengths import as_sent, served_note
     from traces.workload.recorded.session_options import SessionOptions
     from traces.workload.recorded.session_starts import SessionStarts, is_first, started
+    from traces.workload.recorded.total_limit import limit_note, with_total_limit
     from traces.workload.resolve import PRESETS, clipping_notes, preset, workload_from_options
     from traces.workload.spec.spec_read import load_spec
     from traces.workload.sweep import sweep_options
@@ -56,8 +57,10 @@ __all__ = [
     "drawn_trace",
     "flag",
     "is_first",
+    "limit_note",
     "load_spec",
     "preset",
+    "recorded_load",
     "requests_to_draw",
     "served_note",
     "some_rows",
@@ -66,6 +69,7 @@ __all__ = [
     "synth",
     "trace_from_options",
     "unit_gaps",
+    "with_total_limit",
     "workload_from_options",
     "workload_of",
 ]
@@ -91,8 +95,10 @@ _HOMES = {
     "drawn_trace": "traces.workload.recorded.drawn_trace",
     "flag": "traces.workload.options",
     "is_first": "traces.workload.recorded.session_starts",
+    "limit_note": "traces.workload.recorded.total_limit",
     "load_spec": "traces.workload.spec.spec_read",
     "preset": "traces.workload.resolve",
+    "recorded_load": "traces.workload.recorded.from_trace",
     "requests_to_draw": "traces.workload.recorded.resampling",
     "served_note": "traces.workload.recorded.served_lengths",
     "some_rows": "traces.workload.recorded.drawn_trace",
@@ -101,6 +107,7 @@ _HOMES = {
     "synth": "traces.workload.synthesis",
     "trace_from_options": "traces.workload.synthesis",
     "unit_gaps": "traces.workload.draw",
+    "with_total_limit": "traces.workload.recorded.total_limit",
     "workload_from_options": "traces.workload.resolve",
     "workload_of": "traces.workload.recorded.from_trace",
 }

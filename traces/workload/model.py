@@ -246,6 +246,7 @@ class Workload:
 
     Drawing ends at ``num_requests`` or ``duration_us``, whichever comes first; None: no such bound.
     ``source`` is what the trace's header names as its origin. ``seed`` None: the caller's.
+    ``total_tokens_max``: of prompt and answer together; None: any number.
     """
 
     clients: tuple[Client, ...]
@@ -255,6 +256,7 @@ class Workload:
     seed: int | None = None
     source: str | None = None
     goodput_slo_targets: Mapping[str, SLOTarget] = field(default_factory=dict)
+    total_tokens_max: int | None = None
 
     def __post_init__(self) -> None:
         """Check that the clients fit together and that drawing ends."""

@@ -93,19 +93,17 @@ class WorkloadOptions:
         Path | None,
         _option(
             WHAT,
-            "Send the requests of this trace at its arrival times; also an Azure or BurstGPT CSV, or Mooncake's "
-            "JSONL.",
+            "The requests of this trace, at its times; also an Azure or BurstGPT CSV, or Mooncake's JSONL.",
             metavar="STEM",
         ),
     ] = None
 
-    lengths_from: Annotated[
+    like: Annotated[
         Path | None,
         _option(
             WHAT,
-            "Draw whole requests (lengths, shared prefixes, class, tenant …) of this trace and send them at a "
-            "load of your own; needs one. A session stays together: --rate is then of sessions. Formats as for "
-            "--trace.",
+            "Draw requests like this trace's, for a load of your own. Each is drawn whole: lengths, shared prefixes, "
+            "class, tenant. A session stays together: --rate is then of sessions. Formats as for --trace.",
             metavar="STEM",
         ),
     ] = None
@@ -212,7 +210,7 @@ class WorkloadOptions:
         float | None,
         _option(
             LENGTHS,
-            "With --trace or --lengths-from: multiply prompt lengths by this, before clipping.",
+            "With --trace or --like: multiply prompt lengths by this, before clipping.",
             default="1",
             metavar="X",
         ),
@@ -221,7 +219,7 @@ class WorkloadOptions:
         float | None,
         _option(
             LENGTHS,
-            "With --trace or --lengths-from: multiply output lengths by this, before clipping.",
+            "With --trace or --like: multiply output lengths by this, before clipping.",
             default="1",
             metavar="X",
         ),
@@ -243,6 +241,16 @@ class WorkloadOptions:
             LENGTHS,
             "What outputs are drawn from; lognormal: the same mean and standard deviation, with a long tail.",
             default="normal; lognormal with --samples",
+        ),
+    ] = None
+    total_tokens_max: Annotated[
+        Tokens,
+        _option(
+            LENGTHS,
+            "Maximum of prompt and answer together, drawn or recorded. Longer requests have their prompt cut, and the "
+            "answer, too, where it alone fills the limit. A session whose prompts grow ends before it. The output says "
+            "how many.",
+            metavar="TOKENS",
         ),
     ] = None
     prefix_tokens: Annotated[
@@ -284,7 +292,7 @@ class WorkloadOptions:
 
     def __post_init__(self) -> None:
         """Accept texts as paths, as Python users write them."""
-        for name in ("workload", "trace", "lengths_from"):
+        for name in ("workload", "trace", "like"):
             if isinstance(value := getattr(self, name), str):
                 object.__setattr__(self, name, Path(value))
 
@@ -303,7 +311,7 @@ _NOT_WITH: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         ("rate", "concurrency", "think_time", "arrival", "burstiness", *_IN_ROUNDS, *_IN_WAVES, *_REDRAWN),
         "the trace has times and lengths of its own",
     ),
-    "lengths_from": (("speed", *_IN_ROUNDS, *_REDRAWN), "lengths and sessions are the trace's"),
+    "like": (("speed", *_IN_ROUNDS, *_REDRAWN), "lengths and sessions are the trace's"),
     "workload": (
         ("concurrency", "think_time", "arrival", "burstiness", *_IN_ROUNDS, *_IN_WAVES, *_DRAWN),
         "the specification says it for each client",
@@ -338,7 +346,7 @@ _WHY: Final = {
 def check_output(options: WorkloadOptions, output: Path) -> None:
     """Raise ConfigError if a trace at the stem ``output`` would overwrite its own source."""
     stem = stem_of(output).resolve()
-    for name in ("trace", "lengths_from"):
+    for name in ("trace", "like"):
         read = getattr(options, name)
         if read is not None and stem_of(read).resolve() == stem:
             raise ConfigError(f"--output: got {output}, which is {flag(name)} itself, expected another")
@@ -397,14 +405,14 @@ def flag(name: str) -> str:
 
 
 def _check_sources(options: WorkloadOptions) -> None:
-    sources = ("workload", "preset", "trace", "lengths_from")
+    sources = ("workload", "preset", "trace", "like")
     given = [name for name in sources if getattr(options, name) is not None]
     if len(given) > 1:
         raise ConfigError(f"{flag(given[0])}: cannot be combined with {' and '.join(map(flag, given[1:]))}")
     loaded = any(
         given is not None for given in (options.rate, options.concurrency, options.stages, options.batch)
     )
-    if given in (["preset"], ["lengths_from"]) and not loaded:
+    if given in (["preset"], ["like"]) and not loaded:
         raise ConfigError(
             f"{flag(given[0])} {getattr(options, given[0])}: needs a load: --rate R or --concurrency N "
             "(or --stages, --batch)"
@@ -412,7 +420,7 @@ def _check_sources(options: WorkloadOptions) -> None:
     if not given and not loaded:
         raise ConfigError(
             "workload: got none, expected one of --workload SPEC.yaml, --preset NAME --rate R, --rate R, "
-            "--stages …, --concurrency N, --batch N, --trace STEM, --lengths-from STEM --rate R"
+            "--stages …, --concurrency N, --batch N, --trace STEM, --like STEM --rate R"
         )
 
 
@@ -444,6 +452,7 @@ RANGES: Final[dict[str, tuple[float, float]]] = {
 
 
 def _check_numbers(options: WorkloadOptions) -> None:
+    _check_least(options, ("total_tokens_max",), least=2, expected="an integer >= 2")
     _check_least(options, _AT_LEAST_ONE, least=1, expected="an integer >= 1")
     _check_least(options, _NOT_NEGATIVE, least=0, expected="a number >= 0")
     _check_least(options, _POSITIVE, least=math.ulp(0), expected="a number > 0")
@@ -453,7 +462,7 @@ def _check_numbers(options: WorkloadOptions) -> None:
             raise ConfigError(f"{flag(name)}: got {value:g}, expected {low:g} to {high:g}")
     for name in ("speed", "prompt_scale", "output_scale"):
         what = "times" if name == "speed" else "lengths"
-        recorded = options.trace is not None or options.lengths_from is not None
+        recorded = options.trace is not None or options.like is not None
         if getattr(options, name) is not None and not recorded:
             raise ConfigError(f"{flag(name)}: needs --trace, whose recorded {what} it scales")
         if getattr(options, name) == math.inf:

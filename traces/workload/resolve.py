@@ -67,9 +67,12 @@ def workload_from_options(options: WorkloadOptions) -> Workload:
     check_options(options)
     assert options.trace is None, "a trace is not drawn: call trace_from_options"  # noqa: S101 - our own fault
     try:
-        return _from_plain(options) if options.workload is None else _from_spec(options)
+        found = _from_plain(options) if options.workload is None else _from_spec(options)
     except InvalidWorkload as error:
         raise ConfigError(str(error.within("workload"))) from error
+    if options.total_tokens_max is None:
+        return found
+    return replace(found, total_tokens_max=options.total_tokens_max)
 
 
 def _from_plain(options: WorkloadOptions) -> Workload:
@@ -97,10 +100,10 @@ def _from_plain(options: WorkloadOptions) -> Workload:
 
 def _lengths(options: WorkloadOptions) -> Lengths:
     """Return the source of the lengths: a trace's requests, or the normal distributions."""
-    if options.lengths_from is None:
+    if options.like is None:
         return Separate(prompt=_gaussian(options, "prompt"), output=_output(options))
     return read_requests_to_draw(
-        options.lengths_from,
+        options.like,
         names_clients=True,
         prompt_scale=options.prompt_scale or 1.0,
         output_scale=options.output_scale or 1.0,
@@ -121,8 +124,8 @@ def _output(options: WorkloadOptions) -> Distribution:
 
 def _source(options: WorkloadOptions) -> str | None:
     """Return the workload's name in the trace's header, None for lengths given by options."""
-    if options.lengths_from is not None:
-        return f"lengths-from:{options.lengths_from}"
+    if options.like is not None:
+        return f"like:{options.like}"
     return f"preset:{options.preset}" if options.preset else None
 
 
@@ -219,7 +222,7 @@ def clipping_notes(options: WorkloadOptions) -> list[str]:
     There is none for recorded lengths or a specification's. Raises ConfigError if the lengths are invalid.
     """
     notes: list[str] = []
-    if options.trace is not None or options.lengths_from is not None or options.workload is not None:
+    if options.trace is not None or options.like is not None or options.workload is not None:
         return notes
     for side in ("prompt", "output"):
         drawn = _gaussian(options, side)

@@ -37,6 +37,7 @@ from traces.workload.model import ActiveWindow, Client, OpenLoop, UserLoop, Work
 from traces.workload.options import WorkloadOptions, check_options
 from traces.workload.recorded.from_trace import requests_again
 from traces.workload.recorded.resampling import DrawnRequests, draw_rows, header_keys, with_recorded
+from traces.workload.recorded.total_limit import with_total_limit
 from traces.workload.resolve import seed_of, workload_from_options
 from traces.workload.session_rounds import (
     begin_and_place,
@@ -141,7 +142,8 @@ def synth(workload: Workload, *, seed: int) -> Trace:
     taken = header_keys(_recorded(workload))
     if workload.goodput_slo_targets:
         taken.pop("goodput_slo_targets", None)
-    return make_trace(replace(header, **taken), _columns(workload, draws))  # type: ignore[arg-type]
+    drawn = make_trace(replace(header, **taken), _columns(workload, draws))  # type: ignore[arg-type]
+    return with_total_limit(drawn, workload.total_tokens_max)
 
 
 def _rate_in_header(load: OpenLoop | UserLoop) -> float | None:

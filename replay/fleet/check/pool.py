@@ -238,7 +238,7 @@ def is_seen_full(room: float, full_spells: int) -> bool:
 
 
 def room_of(taken: NDArray[np.int64], slots: float) -> float:
-    """Return the free slots on average, in standard deviations of those taken."""
+    """Return the free seats on average, in standard deviations of those taken."""
     if math.isinf(slots) or len(taken) == 0:
         return math.inf
     return (slots - float(taken.mean())) / max(float(taken.std()), 1e-9)

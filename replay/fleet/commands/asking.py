@@ -23,14 +23,15 @@ if TYPE_CHECKING:
     from traces.workload import ArrivalProcess
 
 
-def workload_of(path: Path, context: int | None, output_frac: float) -> tuple[FleetWorkload, int]:
+def workload_of(path: Path, asked: LengthOptions) -> tuple[FleetWorkload, int]:
     """Return the workload, with a note on what is left out of it, and the longest request of a pool."""
     from replay.fleet.inputs.fleet_workload import fitting_context, read_workload
     from traces import ConfigError
 
-    found = read_workload(path, output_frac=output_frac)
+    context = asked.context
+    found = read_workload(path, output_frac=asked.output_frac, total_tokens_max=asked.total_tokens_max)
     if found.whole is None:
-        told = f"{output_frac:.0%} of each length are taken for output (--output-frac)"
+        told = f"{asked.output_frac:.0%} of each length are taken for output (--output-frac)"
         found = replace(found, notes=(*found.notes, told))
     if context is None:
         return found, fitting_context(found.lengths)
@@ -112,7 +113,7 @@ def question_of(
     """Return what is sized. Raises ConfigError, or TraceError on a file that is not a workload."""
     from replay.fleet.inputs.shared_prefixes import hits_note, with_hits
 
-    found, longest = workload_of(workload, lengths.context, lengths.output_frac)
+    found, longest = workload_of(workload, lengths)
     up, of_nodes = share_up(nodes.availability, nodes.failures)
     objective = objective_of(slo, utilization_cap=nodes.utilization_cap, availability=up)
     sources = sources_of(profile, found.lengths, longest, prices=prices, most=most)

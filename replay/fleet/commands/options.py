@@ -63,15 +63,11 @@ ContextOption = Annotated[
 OutputFracOption = Annotated[
     float, typer.Option(min=0.001, max=0.999, help="Share of a total length that is output, for a CDF.json.")
 ]
-SpillOption = Annotated[
-    float,
-    typer.Option(
-        min=0.001,
-        max=1e6,
-        help="For spillover: a pool with this many requests per engine (running and waiting) passes new ones on. Try "
-        "values near the seats in use at the planned load.",
-    ),
-]
+SPILL_HELP = (
+    "For spillover: a pool with this many requests per engine (running and waiting) passes new ones on. Try "
+    "values near the seats in use at the planned load."
+)
+SpillOption = Annotated[float, typer.Option(min=0.001, max=1e6, help=SPILL_HELP)]
 CapOption = Annotated[
     float, typer.Option(min=0.05, max=0.99, help="Formula only: largest share of the seats in use.")
 ]
@@ -119,6 +115,16 @@ class LengthOptions:
 
     context: ContextOption = None
     output_frac: OutputFracOption = OUTPUT_FRAC
+    total_tokens_max: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            max=1 << 30,
+            metavar="N",
+            help="Maximum of prompt and answer together. Longer requests have their prompt cut, where --context leaves "
+            "them out; the output says how many.",
+        ),
+    ] = None
 
 
 @option_table
@@ -149,37 +155,210 @@ class ArrivalOptions:
     burstiness: BurstinessOption = None
 
 
-@option_table
-class SizeOptions:
-    """All options of ``vtwin fleet size``."""
+SPLIT = "Layout split"
+DISAGG = "Layout disagg: simulation, and formula only where it says so"
+POOLS = "Layout pools"
 
-    demand: DemandOptions
+
+@option_table
+class SplitOptions:
+    """A pool for short requests and one for long ones."""
+
     split: Annotated[
         int | None,
         typer.Option(
             min=16,
             max=1 << 30,
             metavar="TOKENS",
-            help="Two pools: requests up to this many tokens, and longer ones.",
+            help="Two pools: requests up to this many tokens, and longer ones. Without it, --layout split compares "
+            "every threshold, by formula.",
+            rich_help_panel=SPLIT,
         ),
     ] = None
+    compress: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FACTORS",
+            help="Also cut prompts that are up to this many times too long: 1,1.5,2 to compare thresholds (1), one "
+            "number for --router compress (1.5).",
+            rich_help_panel=SPLIT,
+        ),
+    ] = None
+
+
+@option_table
+class DisaggOptions:
+    """Pools for prefill and for decode."""
+
+    alpha_prefill: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            max=1.0,
+            help="Formula only: share of the prefill throughput that transfers leave. Default: 0.9.",
+            rich_help_panel=DISAGG,
+        ),
+    ] = None
+    alpha_decode: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            max=1.0,
+            help="Formula only: share of the decode throughput that transfers leave. Default: 0.92.",
+            rich_help_panel=DISAGG,
+        ),
+    ] = None
+    beta_ttft: Annotated[
+        float | None,
+        typer.Option(
+            min=1.0,
+            max=1000.0,
+            help="Formula only: factor on TTFT for moving the KV cache. Default: 1.8.",
+            rich_help_panel=DISAGG,
+        ),
+    ] = None
+    kv_bandwidth: Annotated[
+        float | None,
+        typer.Option(
+            min=0.001,
+            max=1e6,
+            metavar="GB/S",
+            help="Each engine's link, in each direction. Default: 25.",
+            rich_help_panel=DISAGG,
+        ),
+    ] = None
+    kv_bytes_per_token: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=1 << 30,
+            metavar="N",
+            help="KV of one token in all layers. Default: the model's.",
+            rich_help_panel=DISAGG,
+        ),
+    ] = None
+    beside: Annotated[
+        bool | None,
+        typer.Option(
+            "--beside/--no-beside",
+            help="Also size one pool for the same demand, and show both: GPUs, cost, latencies. Default: yes.",
+            rich_help_panel=DISAGG,
+        ),
+    ] = None
+
+
+@option_table
+class PoolsOptions:
+    """The pools of a file, and the router before them."""
+
+    router: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="With pools: length, spillover, compress, least-loaded, random, model or semantic. Default: the "
+            "file's, else length.",
+            rich_help_panel=POOLS,
+        ),
+    ] = None
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv",
+            help="For semantic: request_id and label of each request, as your classifier says.",
+            rich_help_panel=POOLS,
+        ),
+    ] = None
+    spill: Annotated[
+        float | None,
+        typer.Option(
+            min=0.001,
+            max=1e6,
+            help=f"{SPILL_HELP} Default: {SPILL_PER_ENGINE:g}.",
+            rich_help_panel=POOLS,
+        ),
+    ] = None
+
+
+@option_table
+class SizeOptions:
+    """All options of ``vtwin fleet size``; None: not given."""
+
+    pools_file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[POOLS.yaml]",
+            show_default=False,
+            help="For --layout pools. It has router, failures, and pools: each with profile, and name, up_to (tokens), "
+            "takes (labels), share, price, failures.",
+        ),
+    ] = None
+    workload: WorkloadOption
+    rate: Annotated[
+        str,
+        typer.Option(metavar="R[,R…]", help="Requests per second. Several: a row for each (--compare)."),
+    ]
+    slo: SloOption
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PROFILE[,…]",
+            help="What a GPU can do: A100 or H100 of the table; MODEL@GPU:TP, computed from a model and a GPU; a "
+            "TWIN.yaml; or a profile's file (vtwin fleet profile). Several, with commas: in one pool a row for each "
+            "(--compare); split: of the short and the long pool; disagg: of prefill and decode. Needed, except for "
+            "pools, whose file says it.",
+        ),
+    ] = None
+    layout: Annotated[
+        Literal["one-pool", "split", "disagg", "pools"] | None,
+        typer.Option(
+            metavar="NAME",
+            help="one-pool, split (short and long requests apart), disagg (prefill and decode apart) or pools (those "
+            "of POOLS.yaml). Default: what --split or POOLS.yaml asks for, else one-pool.",
+        ),
+    ] = None
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare",
+            help="A row for each rate and profile: GPUs, cost per year, power. One pool each, by formula unless "
+            "--verify is given. Default with several rates or profiles.",
+        ),
+    ] = False
+    split: SplitOptions
     lengths: LengthOptions
     nodes: NodeOptions
     prices: PricesOption = None
     verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Simulate the fleet with the token-level engine.")
-    ] = True
+        bool | None,
+        typer.Option(
+            "--verify/--no-verify",
+            help="Simulate with the token-level engine, and take the fewest engines that meet the SLO in simulation. "
+            "Default: yes, but not where rates, profiles or thresholds are compared.",
+        ),
+    ] = None
     smallest: Annotated[
-        bool,
+        bool | None,
         typer.Option(
             "--smallest/--no-smallest",
             help="Look for the fewest engines that meet the SLO in simulation. --no-smallest: the formula's number, or "
-            "more.",
+            "more. Default: yes.",
         ),
-    ] = True
-    num_requests: NumRequestsOption = 50_000
+    ] = None
+    num_requests: Annotated[
+        int | None,
+        typer.Option(
+            min=1000,
+            max=1_000_000,
+            metavar="N",
+            help="Smallest number of requests per simulation. Default: 50,000 for one pool or a split, else 20,000.",
+        ),
+    ] = None
     arrivals: ArrivalOptions
-    seed: SeedOption = 1
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed for arrivals, lengths and drawn labels. Default: 1.")
+    ] = None
+    disagg: DisaggOptions
+    pools: PoolsOptions
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Also write a page: cost over load, sensitivity.")
     ] = None
@@ -213,23 +392,6 @@ class ProfileOptions:
 
 
 @option_table
-class SplitOptions:
-    """All options of ``vtwin fleet split``."""
-
-    demand: DemandOptions
-    lengths: LengthOptions
-    nodes: NodeOptions
-    prices: PricesOption = None
-    compress: Annotated[
-        str,
-        typer.Option(
-            metavar="FACTORS", help="Also cut prompts that are up to this many times too long: 1,1.5,2."
-        ),
-    ] = "1"
-    answer: AnswerForm = AnswerForm()
-
-
-@option_table
 class RouterOptions:
     """All options of ``vtwin fleet routers``."""
 
@@ -254,83 +416,6 @@ class RouterOptions:
     ] = True
     num_requests: NumRequestsOption = 20_000
     measure: MeasureOption = None
-    seed: SeedOption = 1
-    answer: AnswerForm = AnswerForm()
-
-
-@option_table
-class DisaggOptions:
-    """All options of ``vtwin fleet disagg``."""
-
-    demand: DemandOptions
-    lengths: LengthOptions
-    nodes: NodeOptions
-    prices: PricesOption = None
-    alpha_prefill: Annotated[
-        float,
-        typer.Option(
-            min=0.01, max=1.0, help="Formula only: share of the prefill throughput that transfers leave."
-        ),
-    ] = 0.90
-    alpha_decode: Annotated[
-        float,
-        typer.Option(
-            min=0.01, max=1.0, help="Formula only: share of the decode throughput that transfers leave."
-        ),
-    ] = 0.92
-    beta_ttft: Annotated[
-        float, typer.Option(min=1.0, max=1000.0, help="Formula only: factor on TTFT for moving the KV cache.")
-    ] = 1.80
-    kv_bandwidth: Annotated[
-        float,
-        typer.Option(
-            min=0.001, max=1e6, metavar="GB/S", help="Simulation only: each engine's link, in each direction."
-        ),
-    ] = 25.0
-    kv_bytes_per_token: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=1 << 30,
-            metavar="N",
-            help="Simulation only: KV of one token in all layers. Default: the model's.",
-        ),
-    ] = None
-    verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Simulate the cheapest with the token-level engine.")
-    ] = True
-    beside: Annotated[
-        bool,
-        typer.Option(
-            "--beside/--no-beside",
-            help="Also size one pool for the same demand, and show both: GPUs, cost, latencies.",
-        ),
-    ] = True
-    num_requests: NumRequestsOption = 20_000
-    arrivals: ArrivalOptions
-    seed: SeedOption = 1
-    answer: AnswerForm = AnswerForm()
-
-
-@option_table
-class WhatIfOptions:
-    """All options of ``vtwin fleet whatif``."""
-
-    workload: WorkloadOption
-    rates: Annotated[str, typer.Option(metavar="R,R,…", help="Requests per second, separated by commas.")]
-    slo: SloOption
-    profiles: Annotated[str, typer.Option(metavar="NAME,NAME,…", help="Profiles or twins, one column each.")]
-    lengths: LengthOptions
-    nodes: NodeOptions
-    prices: PricesOption = None
-    verify: Annotated[
-        bool,
-        typer.Option(
-            "--verify/--no-verify",
-            help="Simulate every answer and take the fewest engines that meet the SLO in simulation.",
-        ),
-    ] = False
-    num_requests: NumRequestsOption = 20_000
     seed: SeedOption = 1
     answer: AnswerForm = AnswerForm()
 
@@ -390,57 +475,5 @@ class ReserveOptions:
     seed: SeedOption = 1
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Also write a page with the day.")
-    ] = None
-    answer: AnswerForm = AnswerForm()
-
-
-@option_table
-class PoolsOptions:
-    """All options of ``vtwin fleet pools``."""
-
-    pools_file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="POOLS.yaml",
-            help="router, failures, and pools: each with profile, and name, up_to (tokens), takes (labels), share, "
-            "price, failures.",
-        ),
-    ]
-    workload: WorkloadOption
-    rate: RateOption
-    slo: SloOption
-    router: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="length, spillover, compress, least-loaded, random, model or semantic. Default: the file's, else "
-            "length.",
-        ),
-    ] = None
-    labels: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.csv",
-            help="For semantic: request_id and label of each request, as your classifier says.",
-        ),
-    ] = None
-    spill: SpillOption = SPILL_PER_ENGINE
-    compress: Annotated[
-        float,
-        typer.Option(
-            min=1.0, max=1000.0, help="For compress: cut prompts that are up to this many times too long."
-        ),
-    ] = 1.5
-    output_frac: OutputFracOption = OUTPUT_FRAC
-    nodes: NodeOptions
-    prices: PricesOption = None
-    verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Simulate the fleet with the token-level engine.")
-    ] = True
-    num_requests: NumRequestsOption = 20_000
-    arrivals: ArrivalOptions
-    seed: Annotated[int, typer.Option(min=0, help="Seed for arrivals, lengths and drawn labels.")] = 1
-    report: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="Also write a page: cost over load, sensitivity.")
     ] = None
     answer: AnswerForm = AnswerForm()

@@ -1,4 +1,4 @@
-"""``vtwin fleet reserve``, and fleets of several pools. What is heavy is imported by the command."""
+"""``vtwin fleet reserve``, and ``fleet size --layout pools``. What is heavy is imported by the command."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from replay.fleet.commands.asking import (
     compile_once,
     infeasible,
     misfit_notes,
+    numbers_of,
     objective_of,
     question_of,
     share_up,
@@ -21,7 +22,9 @@ from replay.fleet.commands.asking import (
     source_of,
     tell_notes,
 )
-from replay.fleet.commands.options import PoolsOptions, ReserveOptions
+from replay.fleet.commands.layouts import rates_of
+from replay.fleet.commands.options import ReserveOptions, SizeOptions
+from replay.fleet.inputs import SPILL_PER_ENGINE
 from replay.twin.own.own_code import with_code_option
 from traces.facts import say_answer
 from traces.strict.option_table import with_option_tables
@@ -84,9 +87,7 @@ def reserve(asked: ReserveOptions) -> None:
         raise typer.Exit(1)
 
 
-@with_code_option
-@with_option_tables
-def pools(asked: PoolsOptions) -> None:
+def pools(asked: SizeOptions) -> None:
     """Size a fleet of several pools, of different GPUs and models, behind one router.
 
     Verified with the token-level engine: pool by pool where the router does not look at load (length, compress, random,
@@ -96,37 +97,54 @@ def pools(asked: PoolsOptions) -> None:
     _show_pools(plan, lengths, report=asked.report, how=asked.answer)
 
 
-def _planned(asked: PoolsOptions) -> tuple[PoolsPlan, Lengths]:
+def _planned(asked: SizeOptions) -> tuple[PoolsPlan, Lengths]:
     """Return the fleet that is asked for, with notes, and the lengths that it is sized for."""
     from replay.fleet.inputs.fleet_workload import read_workload
     from replay.fleet.inputs.pools_file import assigned, read_labels, read_pools, router_of
     from replay.fleet.pools import compressed, plan_pools
     from replay.progress import working
 
+    assert asked.pools_file is not None  # noqa: S101 - form_of has looked
+    (rate,), seed = rates_of(asked), asked.seed or 0
     named, specs = read_pools(asked.pools_file)
-    chosen = router_of(asked.router or named or "length")
-    found = read_workload(asked.workload, output_frac=asked.output_frac)
-    labelled = read_labels(found.whole, asked.labels, router=chosen, name=str(asked.workload))
+    chosen = router_of(asked.pools.router or named or "length")
+    found = read_workload(
+        asked.workload,
+        output_frac=asked.lengths.output_frac,
+        total_tokens_max=asked.lengths.total_tokens_max,
+    )
+    labelled = read_labels(found.whole, asked.pools.labels, router=chosen, name=str(asked.workload))
     up, of_nodes = share_up(asked.nodes.availability, asked.nodes.failures)
     objective = objective_of(asked.slo, utilization_cap=asked.nodes.utilization_cap, availability=up)
     lengths, runs, arrivals = simulated_of(
-        found.lengths, found.whole, asked.arrivals, num_requests=asked.num_requests
+        found.lengths, found.whole, asked.arrivals, num_requests=asked.num_requests or 0
     )
     asking = replace(_asking(asked, runs), whole=found.whole)
     if chosen == "compress":
-        lengths = compressed(specs, lengths, factor=asked.compress)
-    pool_of = assigned(specs, chosen, lengths, labels=labelled, seed=asked.seed)
+        lengths = compressed(specs, lengths, factor=_factor(asked))
+    pool_of = assigned(specs, chosen, lengths, labels=labelled, seed=seed)
     if asked.verify:
         compile_once()
     with infeasible(), working("sizing and simulating the fleet"):
-        plan = plan_pools(specs, chosen, lengths, asked.rate, objective, pool_of=pool_of, asking=asking)
+        plan = plan_pools(specs, chosen, lengths, rate, objective, pool_of=pool_of, asking=asking)
     left_out = float((pool_of < 0).mean())
     notes = _pools_notes(plan, specs, left_out=left_out, has_labels=labelled is not None)
     told = (*found.notes, *notes[:1], *of_nodes, *arrivals, *notes[1:])
     return replace(plan, fleet=replace(plan.fleet, notes=told)), lengths
 
 
-def _asking(asked: PoolsOptions, runs: RunLength) -> Asking:
+def _factor(asked: SizeOptions) -> float:
+    """Return how many times too long a prompt may be that is cut. Raises ConfigError."""
+    from replay.fleet.inputs.fleet_ranges import FACTORS, in_range
+    from traces import ConfigError
+
+    found = numbers_of("1.5" if asked.split.compress is None else asked.split.compress, "--compress")
+    if len(found) > 1:
+        raise ConfigError(f"--compress: got {len(found)} numbers with --layout pools, expected one")
+    return in_range("--compress", found[0], FACTORS)
+
+
+def _asking(asked: SizeOptions, runs: RunLength) -> Asking:
     """Return where the pools' profiles come from, and how they are simulated. Raises ConfigError."""
     from replay.fleet.inputs.fleet_workload import fitting_context
     from replay.fleet.pools import Asking
@@ -137,8 +155,8 @@ def _asking(asked: PoolsOptions, runs: RunLength) -> Asking:
     return Asking(
         source_of=lambda spec, part, context: source_of(spec.profile, part, context, prices=costs),
         context_of=fitting_context,
-        spill_per_engine=asked.spill,
-        check=SizeCheck(asked=runs, seed=asked.seed) if asked.verify else None,
+        spill_per_engine=asked.pools.spill or SPILL_PER_ENGINE,
+        check=SizeCheck(asked=runs, seed=asked.seed or 0) if asked.verify else None,
     )
 
 

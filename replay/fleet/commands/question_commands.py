@@ -1,4 +1,4 @@
-"""The commands of ``vtwin fleet`` that formulas alone answer, or slots. What is heavy is imported by the command."""
+"""``vtwin fleet routers`` and ``flex``, and layouts of ``fleet size``. What is heavy is imported by the command."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from replay.fleet.commands.asking import (
     infeasible,
     misfit_notes,
     numbers_of,
-    question_of,
     simulated_of,
     tell_notes,
 )
+from replay.fleet.commands.layouts import rates_of, sized_for
 from replay.fleet.commands.options import (
     DemandOptions,
     DisaggOptions,
@@ -26,8 +26,7 @@ from replay.fleet.commands.options import (
     LengthOptions,
     NodeOptions,
     RouterOptions,
-    SplitOptions,
-    WhatIfOptions,
+    SizeOptions,
 )
 from replay.twin.own.own_code import with_code_option
 from traces.facts import say_answer
@@ -40,22 +39,19 @@ if TYPE_CHECKING:
     from sim.fleet.disaggregated import Transfer
 
 
-@with_code_option
-@with_option_tables
-def split(asked: SplitOptions) -> None:
+def thresholds(asked: SizeOptions) -> None:
     """Compare splits into a pool for short and one for long requests: every threshold by formula."""
     from replay.fleet.questions import split_document, split_parts, splits_of
 
-    demand = asked.demand
-    question = demanded(demand, asked.lengths, asked.nodes, asked.prices)
+    question = sized_for(asked)
     with infeasible():
         found = splits_of(
             question.sources,
             question.lengths,
-            demand.rate,
+            rates_of(asked)[0],
             question.objective,
             context=question.context,
-            factors=numbers_of(asked.compress, "--compress"),
+            factors=numbers_of("1" if asked.split.compress is None else asked.split.compress, "--compress"),
         )
     tell_notes([*question.notes, *misfit_notes(question.sources)])
     say_answer(lambda: split_document(found), lambda: split_parts(found), asked.answer)
@@ -66,7 +62,7 @@ def split(asked: SplitOptions) -> None:
 def routers(asked: RouterOptions) -> None:
     """Compare routers between a short and a long pool, both sized by formula.
 
-    Simulated at the level of slots and by the token-level engine.
+    Simulated at the level of seats and by the token-level engine.
     """
     from replay.fleet.router_comparison import Comparison, routed_document, routed_of, routed_parts
     from replay.progress import working
@@ -95,9 +91,7 @@ def _with_all_up(demand: DemandOptions, lengths: LengthOptions, utilization_cap:
     return demanded(demand, lengths, nodes)
 
 
-@with_code_option
-@with_option_tables
-def disagg(asked: DisaggOptions) -> None:
+def disagg(asked: SizeOptions) -> None:
     """Size prefill and decode pools beside one pool: the Pareto set over how many of each, the cheapest simulated.
 
     Two profiles: of prefill and of decode. One pool has the cheaper of them. Where the simulation does not meet the
@@ -117,33 +111,33 @@ def disagg(asked: DisaggOptions) -> None:
         raise typer.Exit(1)
 
 
-def _disaggregated(asked: DisaggOptions) -> tuple[DisaggPlan, FleetsCompared | None, list[str]]:
+def _disaggregated(asked: SizeOptions) -> tuple[DisaggPlan, FleetsCompared | None, list[str]]:
     """Return prefill and decode pools, one pool beside them where it is asked for, and notes on what they rest on."""
     from replay.fleet.beside import beside
     from replay.fleet.disagg import KV_BYTES_70B, plan_disagg, transfer_note
     from replay.fleet.size import SizeCheck
     from replay.progress import working
 
-    demand = asked.demand
-    question = demanded(demand, asked.lengths, asked.nodes, asked.prices)
+    question, (rate,) = sized_for(asked), rates_of(asked)
     sources = (question.sources[0], question.sources[-1])
     lengths, runs, arrivals = simulated_of(
-        question.lengths, question.whole, asked.arrivals, num_requests=asked.num_requests
+        question.lengths, question.whole, asked.arrivals, num_requests=asked.num_requests or 0
     )
-    known = asked.kv_bytes_per_token
+    known = asked.disagg.kv_bytes_per_token
     known = sources[-1].kv_bytes_per_token if known is None else known
     check, objective, context = None, question.objective, question.context
     if asked.verify:
         compile_once()
-        check = SizeCheck(asked=runs, seed=asked.seed)
+        check = SizeCheck(asked=runs, seed=asked.seed or 0)
     with infeasible(), working("sizing and simulating the fleet"):
         plan = plan_disagg(
-            sources, lengths, demand.rate, objective, context=context, check=check,
-            by_formula=_by_formula(asked), transfer=_links(asked, KV_BYTES_70B if known is None else known),
+            sources, lengths, rate, objective, context=context, check=check,
+            by_formula=_by_formula(asked.disagg),
+            transfer=_links(asked.disagg, KV_BYTES_70B if known is None else known),
         )  # fmt: skip
         both = (
-            beside(plan, sources, lengths, demand.rate, objective, context=context, check=check)
-            if asked.beside
+            beside(plan, sources, lengths, rate, objective, context=context, check=check)
+            if asked.disagg.beside is not False
             else None
         )
     links = [transfer_note(plan.transfer, assumed=known is None)] if asked.verify else []
@@ -154,19 +148,19 @@ def _by_formula(asked: DisaggOptions) -> Transfer:
     from sim.fleet.disaggregated import Transfer
 
     return Transfer(
-        alpha_prefill=asked.alpha_prefill, alpha_decode=asked.alpha_decode, beta_ttft=asked.beta_ttft
+        alpha_prefill=asked.alpha_prefill or 0.90,
+        alpha_decode=asked.alpha_decode or 0.92,
+        beta_ttft=asked.beta_ttft or 1.80,
     )
 
 
 def _links(asked: DisaggOptions, kv_bytes_per_token: int) -> Disaggregation:
     from sim.cluster import Disaggregation
 
-    return Disaggregation(kv_bandwidth_gbps=asked.kv_bandwidth, kv_bytes_per_token=kv_bytes_per_token)
+    return Disaggregation(kv_bandwidth_gbps=asked.kv_bandwidth or 25.0, kv_bytes_per_token=kv_bytes_per_token)
 
 
-@with_code_option
-@with_option_tables
-def whatif(asked: WhatIfOptions) -> None:
+def compare(asked: SizeOptions) -> None:
     """Compare rates and GPU types, by formula or simulated: GPUs, cost per year, power, tokens per joule.
 
     Exit code 1 where nothing that is compared meets the SLO.
@@ -174,23 +168,18 @@ def whatif(asked: WhatIfOptions) -> None:
     from replay.fleet.questions import whatif_document, whatif_of, whatif_parts
     from replay.progress import working
 
-    question = question_of(
-        asked.workload,
-        asked.slo,
-        asked.profiles,
-        lengths=asked.lengths,
-        nodes=asked.nodes,
-        prices=asked.prices,
-        most=None,
-    )
+    question = sized_for(asked, most=None)
     check = check_of(
-        verify=asked.verify, num_requests=asked.num_requests, seed=asked.seed, whole=question.whole
+        verify=bool(asked.verify),
+        num_requests=asked.num_requests or 0,
+        seed=asked.seed or 0,
+        whole=question.whole,
     )
     with infeasible(), working("sizing the fleets"):
         found = whatif_of(
             question.sources,
             question.lengths,
-            numbers_of(asked.rates, "--rates"),
+            rates_of(asked),
             question.objective,
             context=question.context,
             check=check,

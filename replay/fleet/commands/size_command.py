@@ -10,14 +10,16 @@ import typer
 
 from replay.fleet.commands.asking import (
     compile_once,
-    demanded,
     infeasible,
     misfit_notes,
     simulated_of,
     sources_of,
     workload_of,
 )
+from replay.fleet.commands.layouts import form_of, rates_of, sized_for, with_defaults
 from replay.fleet.commands.options import ProfileOptions, SizeOptions
+from replay.fleet.commands.pools_command import pools
+from replay.fleet.commands.question_commands import compare, disagg, thresholds
 from replay.twin.own.own_code import with_code_option
 from traces.facts import Verbatim, say_answer, terminal_lines
 from traces.strict.option_table import with_option_tables
@@ -39,23 +41,39 @@ def size(asked: SizeOptions) -> None:
     workload with more or fewer, until the smallest is found that meets the objective with two seeds, the noise of the
     simulation included. Exit code 1 if none does.
     """
+    form = form_of(asked)
+    answer = {"compare": compare, "thresholds": thresholds, "disagg": disagg, "pools": pools}.get(
+        form, _one_or_two
+    )
+    answer(with_defaults(asked, form))
+
+
+def _one_or_two(asked: SizeOptions) -> None:
+    """Size one pool, or one for short and one for long requests, and simulate it."""
     from replay.fleet.size import SizeCheck, sized_fleet
     from replay.progress import working
     from traces import check_place
 
     check_place(asked.report, option="--report")
-    demand = asked.demand
-    question = demanded(demand, asked.lengths, asked.nodes, asked.prices)
+    question, split = sized_for(asked), asked.split.split
     sources, longest = question.sources, question.context
     lengths, runs, arrivals = simulated_of(
-        question.lengths, question.whole, asked.arrivals, num_requests=asked.num_requests
+        question.lengths, question.whole, asked.arrivals, num_requests=asked.num_requests or 0
     )
-    check = SizeCheck(smallest=asked.smallest, asked=runs, seed=asked.seed) if asked.verify else None
+    check = (
+        SizeCheck(smallest=bool(asked.smallest), asked=runs, seed=asked.seed or 0) if asked.verify else None
+    )
     if check is not None:
         compile_once()
     with infeasible(), working("sizing and simulating the fleet"):
         plan = sized_fleet(
-            sources, lengths, demand.rate, question.objective, context=longest, split=asked.split, check=check
+            sources,
+            lengths,
+            rates_of(asked)[0],
+            question.objective,
+            context=longest,
+            split=split,
+            check=check,
         )
     notes = (*question.notes, *arrivals, *misfit_notes(sources, power=True))
     plan = replace(plan, notes=notes)
@@ -64,7 +82,7 @@ def size(asked: SizeOptions) -> None:
         from replay.fleet.page import write_page
 
         with infeasible(), working("drawing the page"):
-            write_page(asked.report, plan, sources, lengths, context=longest, split=asked.split)
+            write_page(asked.report, plan, sources, lengths, context=longest, split=split)
         tell(f"wrote {asked.report}")
     if plan.is_met is False:
         raise typer.Exit(1)
@@ -90,7 +108,7 @@ def show_profile(asked: ProfileOptions) -> None:
         lengths = Lengths(input_tokens=np.array([1000.0]), output_tokens=np.array([250.0]))
         longest = asked.lengths.context or 8192
     else:
-        found, longest = workload_of(asked.workload, asked.lengths.context, asked.lengths.output_frac)
+        found, longest = workload_of(asked.workload, asked.lengths)
         lengths = found.lengths
     if asked.model is not None and asked.gpu is not None:
         _show_computed(

@@ -16,6 +16,7 @@ from traces import ConfigError, Trace, read_recorded, reading_notes
 from traces.strict.json_text import parse_value
 from traces.strict.limits import MOST_TOKENS
 from traces.strict.whole_file import whole_file
+from traces.workload import with_total_limit, workload_of
 
 NUM_ROWS = 4000
 """This many equally likely requests stand for a distribution."""
@@ -33,8 +34,10 @@ class FleetWorkload:
     notes: tuple[str, ...] = ()
 
 
-def read_workload(path: Path, *, output_frac: float = OUTPUT_FRAC) -> FleetWorkload:
-    """Return a workload.
+def read_workload(
+    path: Path, *, output_frac: float = OUTPUT_FRAC, total_tokens_max: int | None = None
+) -> FleetWorkload:
+    """Return a workload, its requests cut to ``total_tokens_max`` tokens, prompt and answer together; None: not.
 
     ``path``: a JSON list of [tokens, share of requests up to it], by itself or under ``cdf``; or a trace. Raises
     ConfigError or TraceError on what is neither.
@@ -44,8 +47,25 @@ def read_workload(path: Path, *, output_frac: float = OUTPUT_FRAC) -> FleetWorkl
         if isinstance(document, dict) and "cdf" in document:
             document = document["cdf"]
         if isinstance(document, list):
-            return FleetWorkload(lengths=lengths_of_cdf(_points(document, path), output_frac=output_frac))
-    return workload_of_trace(read_recorded(path), name=str(path))
+            lengths = lengths_of_cdf(_points(document, path), output_frac=output_frac)
+            return _cut(FleetWorkload(lengths=lengths), total_tokens_max)
+    trace = read_recorded(path)
+    if total_tokens_max is not None:
+        trace = with_total_limit(workload_of(trace), total_tokens_max)
+    return workload_of_trace(trace, name=str(path))
+
+
+def _cut(found: FleetWorkload, most: int | None) -> FleetWorkload:
+    """Return lengths with prompts cut so that a request has at most this many tokens; None: any number."""
+    if most is None:
+        return found
+    outputs = np.minimum(found.lengths.output_tokens, most - 1)
+    inputs = np.minimum(found.lengths.input_tokens, most - outputs)
+    share = float((found.lengths.total_tokens > most).mean())
+    told = (
+        f"{share:.2%} of the requests cut to {most:,} tokens, prompt and answer together (--total-tokens-max)"
+    )
+    return FleetWorkload(lengths=Lengths(input_tokens=inputs, output_tokens=outputs), notes=(told,))
 
 
 def read_lengths(path: Path, *, output_frac: float = OUTPUT_FRAC) -> Lengths:

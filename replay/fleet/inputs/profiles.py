@@ -165,7 +165,7 @@ def priced(source: ProfileSource, prices: Mapping[str, float] | None) -> Profile
 
 
 def from_profile(name: str, profile: GpuProfile, *, context: int) -> ProfileSource:
-    """Return a profile with an engine that follows it: chunks, slots, blocks, and the time of an iteration.
+    """Return a profile with an engine that follows it: chunks, seats, blocks, and the time of an iteration.
 
     Raises ConfigError where no engine can.
     """
@@ -205,7 +205,7 @@ def _as_engine(profile: GpuProfile, context: int) -> tuple[EngineConfig, Latency
 def of_context(source: ProfileSource, context: int) -> ProfileSource:
     """Return a source whose engine is that of a pool for requests of at most ``context`` tokens.
 
-    A profile of the table has more slots the shorter they are, and so more seats; a twin's engine stays as it is.
+    A profile of the table has more seats the shorter they are; a twin's engine stays as it is.
     """
     if source.misfit is not None:
         return source

@@ -1,4 +1,4 @@
-"""A trace's requests, whole: what simulated engines of a fleet are sent, drawn as ``--lengths-from`` draws them.
+"""A trace's requests, whole: what simulated engines of a fleet are sent, drawn as ``--like`` draws them.
 
 Formulas know the lengths alone; the number of each row (``Lengths.row``) leads back to the request here. A session is
 one draw, so its rounds find what was said before, and come after the simulated answers.

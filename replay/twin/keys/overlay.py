@@ -20,6 +20,8 @@ from traces.strict.yaml_nodes import is_null, parse_yaml
 _KEY = re.compile(r"[A-Za-z_][\w-]*(\[\d+\])*(\.[A-Za-z_][\w-]*(\[\d+\])*)*")
 _STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 _NUMBER = re.compile(r"\d[\d,.]*")
+IN_QUOTES = """--set 'cluster={"instances": 4}'"""
+"""How a shell passes a mapping."""
 _OPENING, _CLOSING, _QUOTES = "[{", "]}", "\"'"
 
 
@@ -47,7 +49,8 @@ def parse_settings(texts: Sequence[str]) -> list[tuple[Setting, ...]]:
         key, equals, value = text.partition("=")
         key = key.strip()
         if not equals or not _KEY.fullmatch(key):
-            raise ConfigError(f"--set: got {text!r}, expected KEY=VALUE (engine.max_num_seqs=64)")
+            in_quotes = f"; a mapping stands in quotes: {IN_QUOTES}" if text.startswith("{") else ""
+            raise ConfigError(f"--set: got {text!r}, expected KEY=VALUE (engine.max_num_seqs=64){in_quotes}")
         values = split_values(value)
         if "" in values:
             raise ConfigError(f"--set {key}: got {value!r}, expected a value, or several with commas between")
@@ -96,14 +99,42 @@ def overlaid(root: Section, settings: Sequence[Setting]) -> Section:
     """Return a file's root with the settings in place of its own keys. Raises ConfigError on an empty value."""
     top = yaml.MappingNode("tag:yaml.org,2002:map", [(_text(key), node) for key, node in root.nodes.items()])
     for each in settings:
-        value = parse_yaml(each.value, file=f"--set {each}")
         steps: list[int | str] = [int(i) if i else name for i, name in _STEP.findall(each.key)]
-        if value is None:
-            raise ConfigError(f"--set {each.key}: got nothing, expected a value")
+        value = _parsed(each)
         top = _put(top, steps, _unmarked(value), each)
     nodes: dict[str, yaml.Node] = {key.value: node for key, node in top.value}
     lines: Mapping[str, int] = {key: root.key_lines.get(key, 0) for key in nodes}
     return replace(root, nodes=nodes, key_lines=lines)
+
+
+def _parsed(of: Setting) -> yaml.Node:
+    """Return a setting's value. Raises ConfigError on nothing, and on a mapping that lost its quotes in the shell."""
+    lost = ConfigError(
+        f"--set {of.key}: got {of.value}, which has lost its quotes in the shell, expected single quotes around it and "
+        f"double quotes around each key and text: {IN_QUOTES}"
+    )
+    try:
+        value = parse_yaml(of.value, file=f"--set {of}")
+    except ConfigError as error:
+        raise lost if re.match(r"\[*\{\w+:\S", of.value) else error from error
+    if value is None:
+        raise ConfigError(f"--set {of.key}: got nothing, expected a value")
+    if _has_lost_quotes(value):
+        raise lost
+    return value
+
+
+def _has_lost_quotes(node: yaml.Node) -> bool:
+    """Return whether a mapping in braces has a key with a colon and no value: ``{a:1}``, once ``{"a":1}``."""
+    if isinstance(node, yaml.SequenceNode):
+        return any(map(_has_lost_quotes, node.value))
+    if not isinstance(node, yaml.MappingNode):
+        return False
+    return any(
+        (isinstance(key, yaml.ScalarNode) and not key.style and ":" in key.value and is_null(value))
+        or _has_lost_quotes(value)
+        for key, value in node.value
+    )
 
 
 def named(error: ConfigError, settings: Sequence[Setting]) -> ConfigError:

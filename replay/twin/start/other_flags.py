@@ -76,13 +76,14 @@ OPTIONS: Final[Mapping[str, str]] = {
     "--cluster_config_num_replicas": "--instances",
     "--synthetic_request_generator_config_num_requests": "--num-requests",
     "--poisson_request_interval_generator_config_qps": "--rate",
-    "--trace_request_length_generator_config_trace_file": "--lengths-from",
+    "--trace_request_length_generator_config_trace_file": "--like",
+    "--trace_request_length_generator_config_max_tokens": "--total-tokens-max",
 }
 """By flag, vtwin's option."""
 
 
 _LENGTHS: Final = "--prompt-tokens and --output-tokens"
-_DATA: Final = "--trace or --lengths-from for a recorded load, --preset for a typical one"
+_DATA: Final = "--trace or --like for a recorded load, --preset for a typical one"
 _NOT_NEEDED: Final = "nothing here"
 PEERS: Final[Mapping[str, tuple[str, ...]]] = {
     # vllm bench, and sglang's benchmark
@@ -102,7 +103,7 @@ PEERS: Final[Mapping[str, tuple[str, ...]]] = {
     "--request-rate": ("vllm bench's", "--rate"),
     "--base-url": ("vllm bench's", "--url"),
     "--dataset-name": ("vllm bench's", _DATA),
-    "--dataset-path": ("vllm bench's", "--trace or --lengths-from", "--trace"),
+    "--dataset-path": ("vllm bench's", "--trace or --like", "--trace"),
     "--dataset": ("vllm bench's", _DATA),
     "--goodput": ("vllm bench's", "--slo (ttft=500ms,tpot=30ms)"),
     "--save-result": ("vllm bench's", "--output"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import re
 from dataclasses import dataclass, field, replace
@@ -11,7 +12,7 @@ from typing import Final
 from replay.twin.keys.ranges import RANGES
 from replay.twin.kv_cache.retention_interval import ALL
 from replay.twin.start.flag_table import FLAGS, SHORT, KnownFlag
-from replay.twin.start.json_flags import offloading_gib, readable_integer, with_json_flags
+from replay.twin.start.json_flags import no_json, offloading_gib, readable_integer, with_json_flags
 from replay.twin.start.speculation import from_config
 from replay.twin.start.what_starts import launch_of
 from traces import ConfigError, quoted
@@ -125,6 +126,8 @@ def _take(served: Served, written: str, *, name: str, value: str | None) -> None
     """Store one flag. Raises ConfigError for a wrong value, or a refused one."""
     plain = name.removeprefix("no-")
     known = FLAGS.get(name) or (FLAGS.get(plain) if name.startswith("no-") else None)
+    if known is not None and (wrong := _lost_quotes(value)):
+        raise ConfigError(f"{written}: {wrong}")
     if known is None:
         served.others.append(Flag(name=written, value=value, reason=UNKNOWN + _hint(name)))
     elif known.kind == "switch":
@@ -158,6 +161,17 @@ def _take(served: Served, written: str, *, name: str, value: str | None) -> None
     else:
         is_listed = value in (*known.harmless, *known.choices)
         served.others.append(Flag(name=written, value=value, reason=known.how, is_listed=is_listed))
+
+
+def _lost_quotes(value: str | None) -> str | None:
+    """Return what is wrong with a value in braces that is not JSON; None where nothing is. A chart's {{ }} is none."""
+    if value is None or not value.startswith("{") or value.startswith("{{"):
+        return None
+    try:
+        json.loads(value)
+    except (ValueError, RecursionError):
+        return no_json(value)
+    return None
 
 
 def _take_switch(served: Served, known: KnownFlag, flag: Flag, *, is_on: bool) -> None:

@@ -20,7 +20,7 @@ from calibrate.report.findings_json import metrics_json
 from calibrate.report.html import page_of
 from calibrate.report.markdown import markdown_of
 from calibrate.report.report_tables import metric_facts, reading_of
-from calibrate.verdict_text import verdict_text
+from calibrate.verdict_text import MOST_WORDS, parted, verdict_text
 from replay.twin.fitted.fitted_range import FittedRange
 from tests.calibrate.known_servers import GUESS, SERVER, observed, source, workload
 from traces import ClientInfo
@@ -185,6 +185,33 @@ def test_runs_that_were_all_overloaded_are_judged_by_what_was_served(fitted: Cal
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "title", "lead"),
+    [
+        (
+            "The twin predicts this server within 7 % (mean TTFT error per request, held out: the second half of the "
+            "requests; E2E 1 %, TPOT 1 %). Trust it up to 6.9 req/s. Read the warnings first.",
+            "The twin predicts this server within 7 %.",
+            "Trust it up to 6.9 req/s.",
+        ),
+        (
+            "The server is 5 % slower than the twin of 2026-11-01: with all steps 5 % longer the twin is as close as a "
+            "good one (E2E 1 % per request). As it is, it is off by up to 9 % (mean E2E per request); when it was "
+            "fitted, E2E was off by 1 %.",
+            "The server is 5 % slower than the twin of 2026-11-01.",
+            "",
+        ),
+        ("No error can be told: no latency is known on both sides.",) * 2 + ("",),
+    ],
+)
+def test_a_page_begins_with_a_short_answer_and_loses_nothing(text: str, title: str, lead: str) -> None:
+    first, second, further = parted(text)
+    assert (first, second) == (title, lead)
+    assert max(len(each.split()) for each in (first, second)) <= MOST_WORDS
+    assert all(each in " ".join([first, second, *further]) for each in text.split(". ")[1:])
+    assert text.split(". ", maxsplit=1)[0].rstrip(".") in " ".join([first, *further])
+
+
 def test_verdict_and_warnings_come_first_in_every_form(
     warned: Calibration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,7 +224,9 @@ def test_verdict_and_warnings_come_first_in_every_form(
     assert markdown.startswith(f"# vtwin calibration\n\n**{verdict}**\n\n## Warnings\n\n- {line}\n")
     assert "Held out:" in markdown.split("## Warnings")[1]
     page = render(page_of(warned, document=document, command="x"))
-    places = [page.index(f"<h1>{verdict}</h1>"), page.index("<h2>Warnings</h2>"), page.index('class="lead"')]
+    title, lead, _ = parted(verdict)
+    assert f'<p class="lead">{lead}</p>' in page
+    places = [page.index(f"<h1>{title}</h1>"), page.index("<h2>Warnings</h2>"), page.index('class="lead"')]
     assert places == sorted(places)
     assert page.index("<h2>Warnings</h2>") < page.index('class="headlines"')
     shown = StringIO()

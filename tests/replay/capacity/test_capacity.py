@@ -264,7 +264,7 @@ def test_a_search_draws_as_many_requests_as_it_takes(tmp_path: Path) -> None:
 
 def test_a_workload_with_several_clients_is_drawn_longer_as_well(tmp_path: Path) -> None:
     (tmp_path / "load.yaml").write_text(PREFIXES)
-    drawing = drawing_of(searchable(WorkloadOptions(workload=tmp_path / "load.yaml"), None), seeds=2)
+    drawing = drawing_of(searchable(WorkloadOptions(workload=tmp_path / "load.yaml")), seeds=2)
     first, second = drawing(3000, 2)
     assert len(first) == len(second) == 3000
     assert list(first.column("input_tokens")) != list(second.column("input_tokens"))
@@ -449,7 +449,10 @@ def test_lengths_come_from_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["--rate", "3"], "--rate: cannot be combined with a search for a rate"),
         (["--concurrency", "3"], "--concurrency: cannot be combined with a search for a rate"),
-        (["--like", "a", "--lengths-from", "b"], "--like: cannot be combined with"),
+        (
+            ["--like", "a", "--lengths-from", "b"],
+            "--lengths-from: got it beside --like, which is its new name",
+        ),
     ],
 )
 @pytest.mark.usefixtures("folder")

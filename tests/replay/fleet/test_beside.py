@@ -32,7 +32,7 @@ def told(capsys: pytest.CaptureFixture[str], *words: str) -> dict:  # type: igno
 
 
 def run_of(capsys: pytest.CaptureFixture[str], folder: Path, config: str, *more: str) -> dict:  # type: ignore[type-arg] # a document
-    words = ["--config", str(folder / config), "--lengths-from", str(folder / "trace"), "--rate", str(RATE)]
+    words = ["--config", str(folder / config), "--like", str(folder / "trace"), "--rate", str(RATE)]
     words += ["--num-requests", "16000", "--seed", "8", "--measure", "8s:170s", "--json", *more]
     return told(capsys, "run", *words)
 
@@ -40,7 +40,9 @@ def run_of(capsys: pytest.CaptureFixture[str], folder: Path, config: str, *more:
 def test_both_fleets_are_what_run_makes_of_them(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The same engines, sent the same trace at the same rate by ``vtwin run`` with another seed."""
     words = ["--workload", str(folder / "trace"), "--profile", str(folder / "twin.yaml"), *ASKED]
-    found = told(capsys, "fleet", "disagg", *words, "--kv-bytes-per-token", str(BYTES))["beside"]
+    found = told(capsys, "fleet", "size", "--layout", "disagg", *words, "--kv-bytes-per-token", str(BYTES))[
+        "beside"
+    ]
     one, split = found["one_pool"], found["disaggregated"]
     direct = run_of(capsys, folder, "twin.yaml", "--instances", one["engines"], "--routing", "least-loaded")
     prefill, decode = split["engines"].split(" + ")
@@ -64,13 +66,13 @@ def test_the_screen_begins_with_the_sentence_and_both_rows(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--workload", str(folder / "trace"), "--profile", str(folder / "twin.yaml"), *ASKED[:-1]]
-    assert vtwin.main(["fleet", "disagg", *words]) == 0
+    assert vtwin.main(["fleet", "size", "--layout", "disagg", *words]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "E2E p99" in lines[0]
     assert "in one pool" in lines[0]
     assert lines[2].startswith("one pool")
     assert lines[3].startswith("prefill + decode")
-    assert vtwin.main(["fleet", "disagg", *words, "--no-beside", "--no-verify"]) == 0
+    assert vtwin.main(["fleet", "size", "--layout", "disagg", *words, "--no-beside", "--no-verify"]) == 0
     assert "one pool" not in capsys.readouterr().out
 
 
@@ -80,7 +82,9 @@ def test_a_split_that_takes_more_gpus_stands_beside_one_pool_of_as_many(
     words = ["--workload", str(folder / "trace"), "--profile", str(folder / "twin.yaml"), *ASKED]
     words[words.index("--rate") + 1] = "12"
     words[words.index("--num-requests") + 1] = "4000"
-    found = told(capsys, "fleet", "disagg", *words, "--kv-bytes-per-token", str(BYTES))["beside"]
+    found = told(capsys, "fleet", "size", "--layout", "disagg", *words, "--kv-bytes-per-token", str(BYTES))[
+        "beside"
+    ]
     one, split, equal = found["one_pool"], found["disaggregated"], found["one_pool_of_as_many"]
     assert one["gpus"] < split["gpus"] == equal["gpus"]
     assert equal["verified"]["e2e_p99_us"] < one["verified"]["e2e_p99_us"]

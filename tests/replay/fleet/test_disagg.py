@@ -99,7 +99,18 @@ def test_the_command_prints_both_and_the_json_has_the_recommended(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "cdf.json").write_text("[[512, 0.4], [2048, 1.0]]")
-    asked = ["fleet", "disagg", "--workload", str(tmp_path / "cdf.json"), "--rate", "40", "--profile", "A100"]
+    asked = [
+        "fleet",
+        "size",
+        "--layout",
+        "disagg",
+        "--workload",
+        str(tmp_path / "cdf.json"),
+        "--rate",
+        "40",
+        "--profile",
+        "A100",
+    ]
     asked += ["--slo", "ttft_p99=2s", "--measure", "5s:20s", "--availability", "0.5"]
     assert vtwin.main(asked) == 0
     captured = capsys.readouterr()

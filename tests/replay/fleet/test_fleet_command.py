@@ -255,15 +255,27 @@ def test_size_says_what_the_contract_has(cdf: Path, capsys: pytest.CaptureFixtur
 
 def test_the_other_questions_are_answered(cdf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     load = ("--workload", str(cdf), "--slo", "ttft_p99=2s")
-    splits = called(capsys, "split", *load, "--rate", "100", "--profile", "A100", "--compress", "1,1.5")[
-        "splits"
-    ]
+    splits = called(
+        capsys,
+        "size",
+        "--layout",
+        "split",
+        *load,
+        "--rate",
+        "100",
+        "--profile",
+        "A100",
+        "--compress",
+        "1,1.5",
+    )["splits"]
     assert len(splits) > 200  # type: ignore[arg-type]
-    fleets = called(capsys, "disagg", *load, "--rate", "100", "--profile", "A100,H100", "--no-verify")[
-        "fleets"
-    ]
+    fleets = called(
+        capsys, "size", "--layout", "disagg", *load, "--rate", "100", "--profile", "A100,H100", "--no-verify"
+    )["fleets"]
     assert fleets[0]["is_best"]  # type: ignore[index]
-    answers = called(capsys, "whatif", *load, "--rates", "50,500", "--profiles", "A100,H100")["answers"]
+    answers = called(capsys, "size", "--compare", *load, "--rate", "50,500", "--profile", "A100,H100")[
+        "answers"
+    ]
     assert [(each["profile"], each["rate_per_s"]) for each in answers] == [  # type: ignore[union-attr]
         ("A100", 50),
         ("A100", 500),
@@ -287,11 +299,22 @@ def test_the_other_questions_are_answered(cdf: Path, capsys: pytest.CaptureFixtu
     assert [each["router"] for each in routed][:2] == ["length", "spillover"]  # type: ignore[union-attr]
     cuts = called(capsys, "flex", *load, "--rate", "100", "--profile", "A100")["cuts"]
     assert cuts[0]["lasts_s"] is None  # type: ignore[index]
-    for command in ("split", "flex"):
-        assert vtwin.main(["fleet", command, *load, "--rate", "100", "--profile", "A100"]) == 0
-    assert vtwin.main(["fleet", "whatif", *load, "--rates", "50", "--profiles", "A100"]) == 0
+    for command in (["size", "--layout", "split"], ["flex"]):
+        assert vtwin.main(["fleet", *command, *load, "--rate", "100", "--profile", "A100"]) == 0
+    assert vtwin.main(["fleet", "size", "--compare", *load, "--rate", "50", "--profile", "A100"]) == 0
     assert "by formula" in capsys.readouterr().out
-    words = ["fleet", "whatif", *load[:2], "--slo", "ttft_p99=1ms", "--rates", "50", "--profiles", "A100"]
+    words = [
+        "fleet",
+        "size",
+        "--compare",
+        *load[:2],
+        "--slo",
+        "ttft_p99=1ms",
+        "--rate",
+        "50",
+        "--profile",
+        "A100",
+    ]
     assert vtwin.main(words) == 1  # nothing keeps it
     assert "none: ttft_p99" in capsys.readouterr().out
 
@@ -305,7 +328,10 @@ def test_the_other_questions_are_answered(cdf: Path, capsys: pytest.CaptureFixtu
             ["--slo", "ttft_p99=1s", "--profile", "Z9"],
             "--profile: got 'Z9', expected A100, H100, MODEL@GPU:TP, or a file",
         ),
-        (["--slo", "ttft_p99=1s", "--profile", "A100,H100,A100"], "--profile: got 3, expected one, or two"),
+        (
+            ["--slo", "ttft_p99=1s", "--split", "999", "--profile", "A100,H100,A100"],
+            "--profile: got 3, expected one, or two",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(

@@ -543,3 +543,50 @@ def test_notes_that_all_variants_have_need_no_number() -> None:
         "a 1; so in 2 of 2 variants, with other numbers",
         "b",
     ]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        *("engine={a:1}", "engine.kv_cache_groups=[{kind:full}]", "cluster={routing:{policy:random}}"),
+        *("{a:1}", "cluster={instances:2,routing:{policy:random}}"),
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_a_mapping_that_lost_its_quotes_is_told_so(asked: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", "--config", "twin.yaml", "--rate", "5", "--num-requests", "2", "--set"]
+    assert vtwin.main([*words, asked]) == 2
+    assert "quotes" in (line := capsys.readouterr().err.splitlines()[-1])
+    assert line.endswith("""--set 'cluster={"instances": 4}'""")
+
+
+@pytest.mark.parametrize("asked", ['cluster={"instances":2}', "cluster={instances: 2}"])
+@pytest.mark.usefixtures("folder")
+def test_a_mapping_in_quotes_or_with_spaces_is_read(asked: str) -> None:
+    words = [
+        "run",
+        "--config",
+        "twin.yaml",
+        "--rate",
+        "5",
+        "--num-requests",
+        "2",
+        "--prompt-tokens",
+        "9",
+        "--output-tokens",
+        "3",
+        "--set",
+    ]
+    assert vtwin.main([*words, asked]) == 0
+
+
+def test_a_mapping_that_the_shell_made_several_words_of_is_told_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = [
+        "--set",
+        "cluster=instances:2",
+        "cluster=seed:3",
+    ]  # what a shell makes of cluster={instances:2,seed:3}
+    assert vtwin.main(["run", "--config", "twin.yaml", "--rate", "5", *words]) == 2
+    assert "--set: got cluster=seed:3 as a word of its own, expected quotes" in capsys.readouterr().err

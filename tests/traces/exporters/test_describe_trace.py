@@ -107,7 +107,7 @@ def test_sessions_are_refused_with_the_way_to_draw_them() -> None:
             "session_id": "s", "round_index": [0, 1],
         },
     )  # fmt: skip
-    with pytest.raises(TraceError, match=r"got sessions of several rounds.*--lengths-from"):
+    with pytest.raises(TraceError, match=r"got sessions of several rounds.*--like"):
         describe_as_specification(trace)
 
 

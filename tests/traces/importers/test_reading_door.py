@@ -109,7 +109,7 @@ def test_parts_are_named_and_read_by_their_names(here: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "asked", [["replay"], ["run", "--lengths-from"], ["trace", "check"], ["calibrate", "--report", "r"]]
+    "asked", [["replay"], ["run", "--like"], ["trace", "check"], ["calibrate", "--report", "r"]]
 )
 def test_every_command_names_the_parts_of_a_file(
     here: Path, capsys: pytest.CaptureFixture[str], asked: list[str]
@@ -151,7 +151,7 @@ def test_a_load_that_is_not_known_is_no_burst(here: Path, capsys: pytest.Capture
     ):
         assert vtwin.main([*command, "old.json", "--config", "twin.yaml"]) == 3
         assert "no start_times" in capsys.readouterr().err
-    assert vtwin.main(["run", "--lengths-from", "old.json", "--rate", "3", "--config", "twin.yaml"]) == 0
+    assert vtwin.main(["run", "--like", "old.json", "--rate", "3", "--config", "twin.yaml"]) == 0
     capsys.readouterr()
     assert vtwin.main(["compare", "old.json", "old.json", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -167,7 +167,7 @@ def test_a_failed_request_of_unknown_length_is_left_out_and_counted(
     said = "1 request that failed, of unknown output length, left out"
     assert vtwin.main(["trace", "info", "failed.json", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["num_by_status"] == {"error": 1, "ok": 2}
-    for command in (["replay"], ["run", "--rate", "3", "--num-requests", "5", "--lengths-from"]):
+    for command in (["replay"], ["run", "--rate", "3", "--num-requests", "5", "--like"]):
         assert vtwin.main([*command, "failed.json", "--config", "twin.yaml", "--json"]) == 0
         told = capsys.readouterr()
         assert said in told.err
@@ -181,14 +181,14 @@ def test_the_notes_of_a_file_are_told_by_every_command(
     twin, slo = ["--config", "twin.yaml"], ["--slo", "ttft_p99=20s"]
     load = ["--rate", "2", "--num-requests", "40"]
     (here / "grid.yaml").write_text(
-        "config: twin.yaml\nworkloads: {w: {lengths_from: wide.jsonl, rate: 2, num_requests: 20}}\n"
+        "config: twin.yaml\nworkloads: {w: {like: wide.jsonl, rate: 2, num_requests: 20}}\n"
     )
     for command in (
         ["trace", "check", "wide.jsonl"],
         ["trace", "convert", "wide.jsonl", "--from", "mooncake", "--output", "out"],
         ["replay", "wide.jsonl", *twin],
         ["run", "--trace", "wide.jsonl", *twin],
-        ["run", "--lengths-from", "wide.jsonl", *load, *twin],
+        ["run", "--like", "wide.jsonl", *load, *twin],
         ["sweep", "grid.yaml", "--output", "t.parquet"],
         [
             "fleet",

@@ -27,7 +27,7 @@ class DrawnTrace:
 
 
 def drawn_trace(recorded: Recorded, *, begins_us: Ints, session: Ints) -> DrawnTrace:
-    """Return these recorded sessions, in this order: what ``--lengths-from`` makes of the same draws.
+    """Return these recorded sessions, in this order: what ``--like`` makes of the same draws.
 
     ``begins_us``, ``session``: int64 [m], when each begins, and its place among the recorded ones; one may come several
     times. A session's rounds stand together. Raises ConfigError where the time of a later round is not known.

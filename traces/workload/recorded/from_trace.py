@@ -16,12 +16,13 @@ from traces.tables.cells import Cells, cells_where
 from traces.tables.session_tree import has_tree
 from traces.trace import Trace, make_trace, select_rows
 from traces.units import to_us
-from traces.warm_up import from_first_request, is_warmup, without_warmup
+from traces.warm_up import from_first_request, is_warmup, load_alone, without_warmup
 from traces.workload.model import DEFAULT_SEED
 from traces.workload.options import WorkloadOptions
 from traces.workload.recorded.known_lengths import with_known_lengths
 from traces.workload.recorded.scaling import clip_lengths, scale_lengths
 from traces.workload.recorded.session_starts import is_first
+from traces.workload.recorded.total_limit import with_total_limit
 
 WORKLOAD_COLUMNS: Final = (
     *("request_id", "client_id", "tenant_id", "slo_class", "vllm_priority", "session_id", "round_index"),
@@ -107,9 +108,31 @@ def requests_again(options: WorkloadOptions) -> Trace:
         trace = workload_of(recorded)
     except TraceError as error:
         raise TraceError(f"{error} ({options.trace})") from error
+    seed = DEFAULT_SEED if options.seed is None else options.seed
+    return _changed(trace, options).with_header(seed=seed, workload_spec=f"trace:{options.trace}")
+
+
+def recorded_load(options: WorkloadOptions) -> Trace:
+    """Return the requests of ``--trace`` to simulate, with the times at which they were sent, changed by the options.
+
+    Failed requests of unknown length are left out, and a warm-up that was over when the load began. Raises TraceError
+    for a trace that cannot be read, or has no request, ConfigError if nothing is left.
+    """
+    assert options.trace is not None  # noqa: S101 - the caller has looked
+    recorded = load_alone(with_known_lengths(read_recorded(options.trace, events=True)))
+    check_load(recorded, options.trace, asked="a simulation")
+    if len(recorded) == 0:
+        raise TraceError(f"{options.trace}: got a trace without requests, expected one at least")
+    return _changed(recorded, options)
+
+
+def _changed(trace: Trace, options: WorkloadOptions) -> Trace:
+    """Return a trace's requests faster, longer or shorter, and fewer, as the options say; as they are without any."""
     trace = _scaled(trace, options.speed or 1.0)
     trace = scale_lengths(trace, prompt=options.prompt_scale or 1.0, output=options.output_scale or 1.0)
     trace = clip_lengths(trace, prompt=options.prompt_tokens_max, output=options.output_tokens_max)
+    if options.duration is None and options.num_requests is None:
+        return with_total_limit(trace, options.total_tokens_max)
     arrival = _with_its_session(trace)
     keep = np.ones(len(arrival), dtype=bool)
     if options.duration is not None:
@@ -124,8 +147,7 @@ def requests_again(options: WorkloadOptions) -> Trace:
         keep = np.isin(np.arange(len(arrival)), first)
     if not keep.any():
         raise ConfigError(f"--duration: got {options.duration:g} s, which holds no request ({options.trace})")
-    seed = DEFAULT_SEED if options.seed is None else options.seed
-    return select_rows(trace, keep).with_header(seed=seed, workload_spec=f"trace:{options.trace}")
+    return with_total_limit(select_rows(trace, keep), options.total_tokens_max)
 
 
 def _with_its_session(trace: Trace) -> Cells:
@@ -148,7 +170,7 @@ def _scaled(trace: Trace, speed: float) -> Trace:
         return trace
     columns = {
         name: _divided(trace.cells(name), speed)
-        for name in ("arrival_time_us", "deadline_us", "think_time_us")
+        for name in ("arrival_time_us", "send_time_us", "deadline_us", "think_time_us")
         if name in trace.table
     }
     loop = trace.header.closed_loop

@@ -261,7 +261,7 @@ def _put_rounds(
     unknown = (~since_us.is_known | in_closed_loop) & later & ~waits
     if unknown.any():
         raise ConfigError(
-            "--lengths-from: got sessions without think times, expected them where answers set the pace "
+            "--like: got sessions without think times, expected them where answers set the pace "
             f"({recorded.source})"
         )
     arrival = typed("arrival_time_us", columns["arrival_time_us"])

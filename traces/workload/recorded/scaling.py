@@ -13,6 +13,7 @@ from traces.tables.hash_chains import own_hashes
 from traces.tables.image_lists import scaled_images
 from traces.trace import Trace
 
+Most = int | NDArray[np.int64]
 _OUTPUTS: Final = ("output_tokens", "max_tokens")
 _COUNTED: Final = ("server_input_tokens",)
 """The whole prompt, prefix included, as the server counted it."""
@@ -34,8 +35,11 @@ def scale_lengths(trace: Trace, *, prompt: float = 1.0, output: float = 1.0) -> 
     return trace
 
 
-def clip_lengths(trace: Trace, *, prompt: int | None = None, output: int | None = None) -> Trace:
-    """Return the trace with prompts (a shared prefix included) and outputs no longer than these; None: any."""
+def clip_lengths(trace: Trace, *, prompt: Most | None = None, output: Most | None = None) -> Trace:
+    """Return the trace with prompts (a shared prefix included) and outputs no longer than these; None: any.
+
+    A number holds for all requests, an array has one for each.
+    """
     if prompt is not None:
         prefix = np.minimum(trace.cells("prefix_length").values, prompt)
         kept = np.minimum(trace.cells("input_tokens").values, prompt - prefix)
@@ -53,7 +57,7 @@ def _there(trace: Trace, names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in names if name in trace.table)
 
 
-def _at_most(counts: Cells, most: int) -> Cells:
+def _at_most(counts: Cells, most: Most) -> Cells:
     return cells_where(np.minimum(counts.values, most), counts.is_known)
 
 

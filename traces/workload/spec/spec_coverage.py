@@ -61,6 +61,7 @@ DRAWN: Final[Mapping[str, tuple[str, ...]]] = {
         "seed",
         "aggregate_rate",
         "num_requests",
+        "total_tokens_max",
         "horizon",
         "clients",
         "cohorts",

@@ -92,6 +92,12 @@ SPEC: Final[Section] = {
         not_negative, "integer", "Stop after this many; 0: no such bound. Default 100 without horizon."
     ),
     "horizon": key(not_negative, "µs", "Requests due up to this time; 0: no such bound (the default)."),
+    "total_tokens_max": key(
+        not_negative,
+        "integer",
+        "Maximum of prompt and answer together: longer requests are cut (--total-tokens-max); 0: none. A key of "
+        "vtwin's own.",
+    ),
     "clients": key(list_of(read_client), "list", "Sources of requests, see below."),
     "cohorts": key(list_of(read_cohort), "list", "Groups of like clients, see below."),
     "goodput_slo_targets": key(
@@ -109,6 +115,17 @@ SPEC: Final[Section] = {
 }
 
 
+def _common(given: dict[str, Any]) -> dict[str, Any]:
+    """Return what any specification may say, besides what is drawn."""
+    most = given.get("total_tokens_max") or None
+    require(most is None or most >= 2, f"total_tokens_max: got {most}, expected an integer >= 2")
+    return {
+        "seed": given.get("seed"),
+        "goodput_slo_targets": given.get("goodput_slo_targets", {}),
+        "total_tokens_max": most,
+    }
+
+
 def _expanded(given: dict[str, Any], expanded: Expanded, source: str) -> Workload:
     """Return the workload of inference_perf; the specification's own bounds stand where it has some."""
     for name in ("clients", "cohorts", "aggregate_rate", "servegen_data"):
@@ -118,9 +135,8 @@ def _expanded(given: dict[str, Any], expanded: Expanded, source: str) -> Workloa
         load=expanded.load,
         num_requests=given.get("num_requests") or expanded.num_requests,
         duration_us=given.get("horizon") or expanded.duration_us,
-        seed=given.get("seed"),
         source=source,
-        goodput_slo_targets=given.get("goodput_slo_targets", {}),
+        **_common(given),
     )
 
 
@@ -137,9 +153,8 @@ def _of_servegen(given: dict[str, Any], source: str) -> Workload:
         load=OpenLoop(rate_per_s=rate),
         num_requests=given.get("num_requests") or None,
         duration_us=min(given.get("horizon") or span_us, span_us),
-        seed=given.get("seed"),
         source=source,
-        goodput_slo_targets=given.get("goodput_slo_targets", {}),
+        **_common(given),
     )
 
 
@@ -159,9 +174,8 @@ def _workload(given: dict[str, Any], source: str) -> Workload:
         load=_load(given),
         num_requests=num_requests,
         duration_us=horizon,
-        seed=given.get("seed"),
         source=source,
-        goodput_slo_targets=given.get("goodput_slo_targets", {}),
+        **_common(given),
     )
 
 

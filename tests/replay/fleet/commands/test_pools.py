@@ -1,4 +1,4 @@
-"""``vtwin fleet pools``: who takes what, different GPUs priced each, and what verified the fleet."""
+"""``vtwin fleet size --layout pools``: who takes what, different GPUs priced each, and what verified the fleet."""
 
 from __future__ import annotations
 
@@ -60,7 +60,15 @@ def asked(tmp_path: Path) -> list[str]:
         "  - {name: short, profile: A100, up_to: 2048}\n"
     )
     return [
-        *("fleet", "pools", str(tmp_path / "pools.yaml"), "--workload", str(tmp_path / "cdf.json")),
+        *(
+            "fleet",
+            "size",
+            "--layout",
+            "pools",
+            str(tmp_path / "pools.yaml"),
+            "--workload",
+            str(tmp_path / "cdf.json"),
+        ),
         *("--rate", "60", "--slo", "ttft_p99=2s", "--num-requests", "1500"),
     ]
 
@@ -211,6 +219,9 @@ def test_the_formulas_of_pools_count_the_prefixes_that_a_trace_shares(
             "ttft_p99=300ms",
             "--no-verify",
         ]
-        assert vtwin.main(["fleet", "pools", str(tmp_path / "pools.yaml"), *words, "--json"]) == 0
+        assert (
+            vtwin.main(["fleet", "size", "--layout", "pools", str(tmp_path / "pools.yaml"), *words, "--json"])
+            == 0
+        )
         found.append(json.loads(capsys.readouterr().out)["pools"][0]["analytic"]["engines"])
     assert found[0] < found[1]

@@ -45,7 +45,15 @@ def test_each_pool_provisions_for_its_own_failures(
         "  - {name: short, profile: A100, up_to: 2048}\n"
         "  - {name: long, profile: A100, up_to: 8192, failures: [{per_node_day: 0.5, repair: 24h}]}\n"
     )
-    asked = ["fleet", "pools", str(tmp_path / "pools.yaml"), "--workload", str(tmp_path / "cdf.json")]
+    asked = [
+        "fleet",
+        "size",
+        "--layout",
+        "pools",
+        str(tmp_path / "pools.yaml"),
+        "--workload",
+        str(tmp_path / "cdf.json"),
+    ]
     asked += ["--rate", "300", "--slo", "ttft_p99=2s", "--no-verify", "--json"]
     assert vtwin.main(asked) == 0
     told = json.loads(capsys.readouterr().out)

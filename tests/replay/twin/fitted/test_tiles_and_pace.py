@@ -183,7 +183,7 @@ def test_the_interval_of_a_capacity_has_the_pace_in_it(tmp_path: Path) -> None:
     twin = load_config(written(tmp_path))
     limits = parse_run_slo("tpot_p99=20ms")
     load = WorkloadOptions(seed=3, num_requests=1000, prompt_tokens=1000, output_tokens=50)
-    drawing = drawing_of(searchable(load, None), seeds=3)
+    drawing = drawing_of(searchable(load), seeds=3)
     traces = drawing(4000, 3)
     plain = capacity_of_draws(traces, twin, limits, with_binding=False, with_curve=False)
     assert plain.rate_per_s is not None

@@ -87,3 +87,11 @@ def test_sizes_are_readable_numbers_and_deep_json_is_no_stack() -> None:
 def test_json_that_lost_its_quotes_in_a_shell_is_told_of_them(flag: str) -> None:
     with pytest.raises(ConfigError, match="single quotes around it and double quotes around each key"):
         parse_serve(f"vllm serve org/model {flag} {{method:ngram}}")
+
+
+@pytest.mark.parametrize("flag", ["--hf-overrides", "--compilation-config", "--override-generation-config"])
+def test_json_without_its_quotes_is_answered_with_them(flag: str) -> None:
+    for value in ("{rope:1}", "{rope_scaling:{factor:4}}"):
+        with pytest.raises(ConfigError, match=f"{flag}: got text that is not JSON.*single quotes around it"):
+            parse_serve(f"vllm serve m {flag} {value}")
+    parse_serve(f"""vllm serve m {flag} '{{"rope": 1}}'""")

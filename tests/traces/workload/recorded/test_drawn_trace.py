@@ -1,4 +1,4 @@
-"""Sessions that a planner draws become what ``--lengths-from`` makes of the same draws."""
+"""Sessions that a planner draws become what ``--like`` makes of the same draws."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def recorded(stem: Path) -> None:
 
 def test_the_same_draws_give_the_trace_that_lengths_from_gives(tmp_path: Path) -> None:
     recorded(tmp_path / "t")
-    asked = WorkloadOptions(lengths_from=tmp_path / "t", rate=2.0, num_requests=60, seed=3)
+    asked = WorkloadOptions(like=tmp_path / "t", rate=2.0, num_requests=60, seed=3)
     theirs = trace_from_options(asked)
     row = theirs.cells("output_tokens").values - 1
     first = theirs.cells("round_index").values == 0

@@ -43,7 +43,7 @@ def saved(trace: Trace, folder: Path) -> Path:
 
 
 def drawn(stem: Path, **given: object) -> Trace:
-    return trace_from_options(WorkloadOptions(**{"lengths_from": stem, **given}))  # type: ignore[arg-type]
+    return trace_from_options(WorkloadOptions(**{"like": stem, **given}))  # type: ignore[arg-type]
 
 
 def rows(trace: Trace, names: list[str]) -> set[tuple[object, ...]]:
@@ -57,7 +57,7 @@ def test_every_drawn_row_is_a_recorded_row(tmp_path: Path) -> None:
     assert rows(again, names) == rows(trace, names)  # 300 draws of 6: every one came
     gaps = np.diff(again.requests["arrival_time_us"].to_numpy(dtype=np.int64))
     assert gaps.mean() == pytest.approx(S / 5, rel=0.2)
-    assert again.header.workload_spec == f"lengths-from:{tmp_path / 'run'}"
+    assert again.header.workload_spec == f"like:{tmp_path / 'run'}"
     assert "status" not in again.requests.columns
 
 
@@ -133,19 +133,19 @@ def test_rounds_without_think_times_keep_their_distance(tmp_path: Path) -> None:
     for _, rounds in again[again["session_id"].notna()].groupby("session_id"):
         if len(rounds) == 3:
             assert np.diff(rounds["arrival_time_us"].to_numpy(dtype=np.int64)).tolist() == [2 * S, 2 * S]
-    with pytest.raises(ConfigError, match="--lengths-from: got sessions without think times"):
+    with pytest.raises(ConfigError, match="--like: got sessions without think times"):
         drawn(stem, concurrency=2)
 
 
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        ({}, "--lengths-from .*: needs a load: --rate R"),
-        ({"rate": 1.0, "prompt_tokens": 5}, "--prompt-tokens: cannot be combined with --lengths-from"),
-        ({"rate": 1.0, "rounds": 5}, "--rounds: cannot be combined with --lengths-from"),
-        ({"rate": 1.0, "speed": 2.0}, "--speed: cannot be combined with --lengths-from"),
-        ({"trace": Path("t")}, "--trace: cannot be combined with --lengths-from"),
-        ({"preset": "chatbot", "rate": 1.0}, "--preset: cannot be combined with --lengths-from"),
+        ({}, "--like .*: needs a load: --rate R"),
+        ({"rate": 1.0, "prompt_tokens": 5}, "--prompt-tokens: cannot be combined with --like"),
+        ({"rate": 1.0, "rounds": 5}, "--rounds: cannot be combined with --like"),
+        ({"rate": 1.0, "speed": 2.0}, "--speed: cannot be combined with --like"),
+        ({"trace": Path("t")}, "--trace: cannot be combined with --like"),
+        ({"preset": "chatbot", "rate": 1.0}, "--preset: cannot be combined with --like"),
     ],
     ids=str,
 )

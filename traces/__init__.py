@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from traces.atomic import atomic_file, check_place, make_folder, refuse_foreign, write_folder, write_text
     from traces.conversion import convert
     from traces.coverage import Coverage, Treatment
-    from traces.errors import ConfigError, ServerError, TraceError, VtwinError
+    from traces.errors import ConfigError, ServerError, TraceError, VtwinError, cut, quoted, with_cut_pieces
     from traces.files.check import check_trace
     from traces.files.output_lock import sole_owner
     from traces.files.overwrite import note_replaced, refuse_input
@@ -158,6 +158,7 @@ __all__ = [
     "companion_file",
     "convert",
     "counted",
+    "cut",
     "cut_short_note",
     "early_us",
     "failure_status",
@@ -197,6 +198,7 @@ __all__ = [
     "precision_rows",
     "prefix_hit_ceiling_frac",
     "prompt_tokens",
+    "quoted",
     "read_header",
     "read_recorded",
     "read_trace",
@@ -225,6 +227,7 @@ __all__ = [
     "ttft_too_long_us",
     "waits_for_named",
     "whole_hashes",
+    "with_cut_pieces",
     "with_known_lengths",
     "without_warmup",
     "write_folder",
@@ -238,9 +241,11 @@ _HOMES = {
     "Attainment": "traces.slo",
     "Cells": "traces.tables.cells",
     "RunFinding": "traces.header",
+    "cut": "traces.errors",
     "finding_lines": "traces.findings.run_findings",
     "findings_of": "traces.findings.run_findings",
     "marked": "traces.findings.run_findings",
+    "quoted": "traces.errors",
     "several_engines": "traces.findings.run_findings",
     "failure_status": "traces.measured.finish_reasons",
     "SAME_READ_US": "traces.measured.stream_shape",
@@ -351,6 +356,7 @@ _HOMES = {
     "ttft_too_long_us": "traces.findings.late_client",
     "waits_for_named": "traces.tables.session_tree",
     "whole_hashes": "traces.tables.hash_chains",
+    "with_cut_pieces": "traces.errors",
     "with_known_lengths": "traces.workload.recorded.known_lengths",
     "without_warmup": "traces.warm_up",
     "write_folder": "traces.atomic",

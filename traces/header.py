@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
+from traces.errors import with_cut_pieces
 from traces.strict.dataclass_yaml import dump_dataclass, load_dataclass, place_of
 from traces.strict.limits import MOST_TOKENS
 
@@ -238,7 +239,7 @@ class Source:
             f"{number:,} request{'' if number == 1 else 's'} {reason} left out"
             for reason, number in self.left_out.items()
         )
-        return (*part, *load, *gone, *self.notes)
+        return tuple(map(with_cut_pieces, (*part, *load, *gone, *self.notes)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

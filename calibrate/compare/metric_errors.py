@@ -24,6 +24,7 @@ from calibrate.compare.bootstrap import (
 from calibrate.compare.gaps import Basis, one_basis
 from calibrate.compare.pair import LATENCIES, Pairs
 from calibrate.compare.samples import WeightedSample, spread_of
+from traces.strict.arguments import ANY_SEED, Count, Number, check_fields
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 QUANTILES = np.array([0.5, 0.9, 0.95, 0.99])
@@ -47,6 +48,10 @@ class Bootstrap:
     replicates: int = REPLICATES
     level: float = LEVEL
     seed: int = 42
+
+    def __post_init__(self) -> None:
+        """Check the numbers. Raises ConfigError."""
+        check_fields(self, replicates=Count(0, 1_000_000), level=Number(0.01, 0.999), seed=ANY_SEED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,7 @@ from observe.response.reading import Reading, Reply, ServerTimings
 from observe.response.sse import SseParser
 from observe.response.stated_values import milliseconds, short_text, stated, token_count, token_ids
 from observe.response.text_reads import TextReads
+from traces import quoted
 
 _loads = orjson.loads
 _DONE = b"[DONE]"
@@ -304,7 +305,7 @@ class StreamReader:
 
     def _excerpt(self, payload: bytes) -> str:
         text = self._hide(payload[:_QUOTED_FROM].decode("utf-8", "replace"))
-        return repr(text[:80]) + ("…" if len(text) > 80 else "")
+        return quoted(text)
 
     def _fault_at_end(self) -> str | None:
         """Return why a body that was read to its end is not a whole answer, or None."""

@@ -16,6 +16,7 @@ from calibrate.compare.saturation import saturation_of
 from calibrate.fit.objective.exposure import Timeline
 from replay.twin import twin_of
 from sim import EngineConfig, Requests, Simulator
+from traces.strict.arguments import TEXT, TRACE, TWIN, Count, takes
 
 if TYPE_CHECKING:
     from replay import TwinConfig
@@ -76,6 +77,7 @@ class FitTrace:
         return left
 
 
+@takes(trace=TRACE, config=TWIN, name=TEXT, max_concurrency=Count(1))
 def fit_trace(
     trace: Trace,
     config: TwinConfig | str | Path,

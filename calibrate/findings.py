@@ -22,6 +22,7 @@ from calibrate.flags.shown import Shown
 from calibrate.run_to_run.bands import MetricBand
 from calibrate.run_to_run.server_pace import RunToRun
 from traces.pages.notebook import NotebookAnswer
+from traces.strict.arguments import ANY_SEED, TEXT, Count, check_fields
 
 if TYPE_CHECKING:
     from calibrate.fit.beyond import BeyondLoad
@@ -76,6 +77,11 @@ class Options:
     margins: Mapping[str, float] = field(default_factory=dict)
     max_concurrency: int | None = None
     run_to_run: RunToRun = field(default_factory=RunToRun)
+
+    def __post_init__(self) -> None:
+        """Check the numbers. Raises ConfigError."""
+        check_fields(self, seed=ANY_SEED, tp=Count(1, 65_536), max_concurrency=Count(1))
+        check_fields(self, replicates=Count(0, 1_000_000), model_config=TEXT, gpu=TEXT)
 
     def bootstrap(self) -> Bootstrap:
         """Return how intervals are drawn."""

@@ -18,6 +18,7 @@ from calibrate.fit.result import Fit
 from calibrate.report.warnings import unknown_flags, warnings_of
 from sim import UNBOUNDED, Blackbox
 from traces import ConfigError, write_text
+from traces.strict.arguments import PATH, takes
 
 if TYPE_CHECKING:
     from replay import DefaultsEntry
@@ -33,6 +34,7 @@ class ServerName:
     tp: int | None = None
 
 
+@takes(path=PATH)
 def write_config(calibration: Calibration, path: Path) -> None:
     """Write the fitted twin as a TWIN.yaml whose head says where it comes from."""
     from replay import dump_config
@@ -56,6 +58,7 @@ def _held_out(calibration: Calibration) -> HeldOut:
     return HeldOut(date=datetime.now(UTC).date().isoformat(), **found)
 
 
+@takes(path=PATH)
 def write_defaults(calibration: Calibration, path: Path, *, server: ServerName) -> None:
     """Put the fit into a defaults file, with the entry that it replaces as its history."""
     from replay import write_defaults_entry

@@ -10,11 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
+from replay.argument_ranges import FACTOR
 from replay.twin.config_read import twin_of
 from replay.twin.twin_config import with_pools
 from sim.latency import at_pace
 from traces import in_unit, unit_of
 from traces.facts import AnswerPart, TermRows
+from traces.strict.arguments import TWIN, takes
 
 if TYPE_CHECKING:
     from replay.distribution import Distribution
@@ -38,6 +40,7 @@ class PaceBand(TypedDict):
     e2e_us: Ranges
 
 
+@takes(twin=TWIN, factor=FACTOR)
 def paced(twin: TwinConfig | str | Path, factor: float) -> TwinConfig:
     """Return the twin with all steps, of all its servers, ``factor`` times as long."""
     twin = twin_of(twin)

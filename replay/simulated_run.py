@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from replay.argument_ranges import CONCURRENCY, TIME_US
 from replay.cluster.infrastructure import summarize_infrastructure
 from replay.cluster.over_time import POINTS, stretches, summarize_over_time
 from replay.cluster.simulate import FleetRun, simulate_fleet
@@ -37,6 +38,7 @@ from sim.cluster import Exit
 from traces import has_tree, is_warmup, shown_time
 from traces.facts import AnswerPart, terminal_lines
 from traces.pages.notebook import NotebookAnswer
+from traces.strict.arguments import TRACE, TWIN, check_fields, takes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,6 +78,10 @@ class RunSettings:
     slo_us: Mapping[str, float] = field(default_factory=dict)
     horizon_us: int | None = None
     decides: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the numbers. Raises ConfigError."""
+        check_fields(self, max_concurrency=CONCURRENCY, horizon_us=TIME_US)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +132,7 @@ def plan(trace: Trace, twin: TwinConfig | str | Path, settings: RunSettings | No
     return Plan(asked=trace, twin=twin, pacing=pacing, settings=how)
 
 
+@takes(trace=TRACE, twin=TWIN)
 def run(trace: Trace, twin: TwinConfig | str | Path, settings: RunSettings | None = None) -> Run:
     """Return the trace simulated by the twin, one server or a cluster; ``twin``: read, or the path of TWIN.yaml.
 

@@ -118,13 +118,23 @@ def _check_hash_places(requests: Requests) -> None:
         )
 
 
+def _is_count(value: object, least: int) -> bool:
+    """Return whether a value is an integer of at least ``least`` that 64 bits hold."""
+    return (
+        isinstance(value, int | np.integer) and not isinstance(value, bool) and least <= int(value) <= FOREVER
+    )
+
+
 def _check_pacing(closed_loop: tuple[int, int] | None, max_concurrency: int | None) -> None:
     """Raise InvalidConfig on a closed loop or a cap that is not valid."""
-    if max_concurrency is not None and (max_concurrency < 1 or closed_loop is not None):
+    if max_concurrency is not None and (not _is_count(max_concurrency, 1) or closed_loop is not None):
         raise InvalidConfig(
             f"max_concurrency: got {max_concurrency}, expected an integer >= 1 and no closed_loop beside it"
         )
-    if closed_loop is not None and (closed_loop[0] < 1 or closed_loop[1] < 0):
+    is_pair = isinstance(closed_loop, tuple) and len(closed_loop) == 2
+    if closed_loop is not None and not (
+        is_pair and _is_count(closed_loop[0], 1) and _is_count(closed_loop[1], 0)
+    ):
         raise InvalidConfig(
             f"closed_loop: got {closed_loop}, expected (concurrency >= 1, think_time_us >= 0)"
         )
@@ -159,7 +169,7 @@ def simulate(
     ``until_us``: a horizon. No step begins at it or later; a request whose last token has not been seen by then is
     UNFINISHED, and its outputs are those of steps that began before.
     """
-    if until_us is not None and until_us < 1:
+    if until_us is not None and not _is_count(until_us, 1):
         raise InvalidConfig(f"until_us: got {until_us}, expected an integer >= 1")
     _check(requests)
     _check_pacing(closed_loop, max_concurrency)

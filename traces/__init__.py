@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from traces.atomic import atomic_file, check_place, make_folder, refuse_foreign, write_folder, write_text
     from traces.conversion import convert
     from traces.coverage import Coverage, Treatment
-    from traces.errors import ConfigError, ServerError, TraceError, VtwinError
+    from traces.errors import ConfigError, ServerError, TraceError, VtwinError, cut, quoted, with_cut_pieces
     from traces.files.check import check_trace
     from traces.files.output_lock import sole_owner
     from traces.files.overwrite import note_replaced, refuse_input
     from traces.files.read import read_header, read_trace
     from traces.files.write import write_trace
+    from traces.findings.late_client import early_us, ttft_too_long_us
     from traces.findings.prefix_ceiling import prefix_hit_ceiling_frac
     from traces.findings.run_findings import finding_lines, findings_of, marked, several_engines
     from traces.findings.tail_precision import (
@@ -159,7 +160,9 @@ __all__ = [
     "companion_file",
     "convert",
     "counted",
+    "cut",
     "cut_short_note",
+    "early_us",
     "failure_status",
     "fewest_beyond",
     "file_at",
@@ -198,6 +201,7 @@ __all__ = [
     "precision_rows",
     "prefix_hit_ceiling_frac",
     "prompt_tokens",
+    "quoted",
     "read_header",
     "read_recorded",
     "read_trace",
@@ -223,9 +227,11 @@ __all__ = [
     "terminal_width",
     "token_gaps",
     "tool_version",
+    "ttft_too_long_us",
     "unit_of",
     "waits_for_named",
     "whole_hashes",
+    "with_cut_pieces",
     "with_known_lengths",
     "without_warmup",
     "write_folder",
@@ -239,9 +245,11 @@ _HOMES = {
     "Attainment": "traces.slo",
     "Cells": "traces.tables.cells",
     "RunFinding": "traces.header",
+    "cut": "traces.errors",
     "finding_lines": "traces.findings.run_findings",
     "findings_of": "traces.findings.run_findings",
     "marked": "traces.findings.run_findings",
+    "quoted": "traces.errors",
     "several_engines": "traces.findings.run_findings",
     "failure_status": "traces.measured.finish_reasons",
     "SAME_READ_US": "traces.measured.stream_shape",
@@ -292,6 +300,7 @@ _HOMES = {
     "convert": "traces.conversion",
     "counted": "traces.units",
     "cut_short_note": "traces.metrics",
+    "early_us": "traces.findings.late_client",
     "file_at": "traces.importers.recorded",
     "finished_ok": "traces.metrics",
     "format_of": "traces.importers.recorded",
@@ -350,8 +359,10 @@ _HOMES = {
     "terminal_width": "traces.units",
     "token_gaps": "traces.metrics",
     "tool_version": "traces.header",
+    "ttft_too_long_us": "traces.findings.late_client",
     "waits_for_named": "traces.tables.session_tree",
     "whole_hashes": "traces.tables.hash_chains",
+    "with_cut_pieces": "traces.errors",
     "with_known_lengths": "traces.workload.recorded.known_lengths",
     "without_warmup": "traces.warm_up",
     "write_folder": "traces.atomic",

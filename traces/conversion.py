@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 from traces.errors import ConfigError
 from traces.importers import PublicFormat, check_converted, read_public, read_typed
 from traces.importers.reading_options import ReadingOptions, split_name
+from traces.strict.arguments import PATH, TEXT, takes
 
 if TYPE_CHECKING:
     from traces.trace import Trace
@@ -17,6 +18,7 @@ SourceFormat = Literal[PublicFormat, "csv", "servegen"]
 SOURCE_FORMATS: Final = (*get_args(PublicFormat), "csv", "servegen")
 
 
+@takes(source=TEXT, path=PATH, columns=TEXT)
 def convert(
     source: SourceFormat,
     path: str | Path,

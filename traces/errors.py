@@ -1,30 +1,74 @@
-"""Errors that the user can correct: one line that says what, where, and what was expected."""
+"""Errors that the user can correct: one line that says what, where, and what was expected.
+
+The one place, too, that cuts what a line quotes: at most 80 characters of a stranger's text.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar, Final
 
 _MOST_CHARACTERS: Final = 4000
 """The most characters of a message, which must not quote a whole file."""
+
+MOST_QUOTED: Final = 80
+"""Of a quoted text; the last character of a longer one is an ellipsis."""
+_PIECES: Final = (
+    r"""(?<!\w)(?P<mark>["'])(?P<text>.*?)(?P=mark)(?!\w)"""
+    rf"|(?<!\S)[^\s/]{{{MOST_QUOTED + 1},}}(?!\S)|[^\s/]{{256,}}"
+)
+"""A text in quotation marks, a word that is no path, and what is too long for a part of a path."""
 
 
 class VtwinError(Exception):
     """A fault of the input, shown as one line without a stack; ``exit_code`` is the process's.
 
     Quoted text is not trusted: line breaks, control characters and halves of characters are shown as spaces or escaped,
-    and the middle of a long text is left out.
+    and a long text is cut. ``whole``: the message before that, in which a secret can still be found.
     """
 
     exit_code: ClassVar[int] = 1
 
     def __init__(self, message: object = "") -> None:
-        super().__init__(one_line(str(message)))
+        self.whole = _printable(str(message))
+        super().__init__(with_cut_pieces(self.whole))
 
 
-def one_line(text: str, *, most: int = _MOST_CHARACTERS) -> str:
-    """Return text as one printable line of at most about ``most`` characters."""
-    if len(text) > most:
-        text = f"{text[: most // 2]} … {text[-most // 2 :]}"
+def one_line(text: str) -> str:
+    """Return text as one printable line of a few thousand characters at most, each quoted text in it cut."""
+    return with_cut_pieces(_printable(text))
+
+
+def cut(text: str) -> str:
+    """Return text of at most ``MOST_QUOTED`` characters: the beginning of a longer one, and an ellipsis."""
+    return text if len(text) <= MOST_QUOTED else f"{text[: MOST_QUOTED - 1]}…"
+
+
+def quoted(value: object) -> str:
+    """Return a value as a message quotes it, as Python writes it: text in quotation marks, what is long cut."""
+    if isinstance(value, str):
+        return repr(cut(value))
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**MOST_QUOTED:
+        return "a number of more than 80 digits"  # which Python refuses to write beyond 4,300
+    return cut(repr(value))
+
+
+def with_cut_pieces(text: str) -> str:
+    """Return a line in which each quoted text and each word is cut; a path keeps its parts.
+
+    For messages whose writer did not cut what it quotes.
+    """
+    return text if len(text) <= MOST_QUOTED else re.sub(_PIECES, _cut_piece, text, flags=re.DOTALL)
+
+
+def _cut_piece(found: re.Match[str]) -> str:
+    mark = found["mark"]
+    return cut(found[0]) if mark is None else f"{mark}{cut(found['text'])}{mark}"
+
+
+def _printable(text: str) -> str:
+    if len(text) > _MOST_CHARACTERS:
+        text = f"{text[: _MOST_CHARACTERS // 2]} … {text[-_MOST_CHARACTERS // 2 :]}"
     if text.isprintable():
         return text
     spaced = " ".join(text.split())

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traces.errors import ConfigError
+from traces.strict.arguments import ANY_TEXT, takes
 from traces.strict.limits import MOST_S
 from traces.units import parse_seconds
 
@@ -43,6 +44,7 @@ class RunLimit:
         return float(known.mean() if self.percent is None else np.percentile(known, self.percent))
 
 
+@takes(text=ANY_TEXT)
 def parse_run_slo(text: str, *, tell: Callable[[str], None] | None = None) -> tuple[RunLimit, ...]:
     """Return the limits of ``ttft_p99=500ms,tpot_mean=30ms``, in the order given. Raises ConfigError.
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from traces.errors import ConfigError
 from traces.run_slo import limit_us
+from traces.strict.arguments import ANY_TEXT, TRACE, Number, takes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,6 +67,7 @@ class Goodput(Attainment):
     by_class: dict[str, Attainment]
 
 
+@takes(text=ANY_TEXT)
 def parse_slo(text: str, *, tell: Callable[[str], None] | None = None) -> dict[str, float]:
     """Return the limits of ``ttft=500ms,tpot=30ms`` in µs, by metric. Raises ConfigError, for a bare number too.
 
@@ -128,6 +130,7 @@ def limits_of(trace: Trace, slo_us: Mapping[str, float] | None = None) -> dict[s
     return {name: values for name, values in limits.items() if not np.isnan(values).all()}
 
 
+@takes(trace=TRACE, duration_us=Number(0))
 def goodput(trace: Trace, slo_us: Mapping[str, float] | None = None, *, duration_us: float) -> Goodput | None:
     """Return which share of the requests met their limits, in all and by class; None where there is no limit.
 

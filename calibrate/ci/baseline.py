@@ -10,7 +10,7 @@ from calibrate.compare.bootstrap import Estimate
 from calibrate.gate.checks import EQUIVALENCE, PER_REQUEST, RATE_LIMITED, ratio_distance
 from calibrate.gate.verdict import Baseline
 from calibrate.report.document import SCHEMA_VERSION
-from traces import ConfigError
+from traces import ConfigError, cut
 from traces.strict.json_text import finite, parse_value
 
 Json = Mapping[str, Any]
@@ -32,7 +32,8 @@ def read_baseline(path: Path) -> Baseline:
         )
     except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise ConfigError(
-            f"--baseline: got a document without the keys of a report ({error}), expected report.json ({path})"
+            f"--baseline: got a document without the keys of a report ({cut(str(error))}), "
+            f"expected report.json ({path})"
         ) from error
 
 

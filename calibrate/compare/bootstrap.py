@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from traces.strict.free_memory import require_memory
+
 Floats = NDArray[np.float64]
 
 LEVEL = 0.90
@@ -18,6 +20,9 @@ RUN = 5
 """This many correlations in a row must be no larger than chance; sqrt(log10 n) exceeds it from 10²⁵ requests on."""
 CHUNK_CELLS = 4_000_000
 """Replicates are taken in chunks of this many counts (16 MB), whatever the number of requests."""
+
+BYTES_PER_COUNT = 32
+"""While resamples are drawn: two counts, their difference and its sum, of 64 bits each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +96,13 @@ def generator_of(seed: int, stream: int) -> np.random.Generator:
 def draw_counts(n: int, block: int, *, replicates: int, seed: int, stream: int) -> NDArray[np.float32]:
     """Return how often each of n requests, in order of time, is drawn: [replicates, n], rows sum to n.
 
-    Blocks are circular, so that every request is drawn equally often; the last one is cut to fit.
+    Blocks are circular, so that every request is drawn equally often; the last one is cut to fit. Raises ConfigError
+    where there is too little memory.
     """
+    require_memory(
+        f"got {replicates:,} resamples of {n:,} requests, which take",
+        BYTES_PER_COUNT * replicates * (n + block),
+    )
     generator = generator_of(seed, stream)
     num_blocks = -(-n // block)
     starts = generator.integers(0, n, size=(replicates, num_blocks))

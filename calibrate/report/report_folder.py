@@ -12,8 +12,10 @@ from calibrate.report.html import page_of
 from calibrate.report.markdown import markdown_of
 from traces import write_folder
 from traces.pages import render
+from traces.strict.arguments import PATH, TEXT, takes
 
 
+@takes(folder=PATH, command=TEXT)
 def write_report(
     calibration: Calibration, folder: str | Path, *, command: str, verdict: Verdict | None = None
 ) -> dict[str, object]:

@@ -11,6 +11,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
+from traces import quoted
 from traces.importers.otel import Span, spans_of_json, spans_of_protobuf
 from traces.strict.json_text import DAMAGED, TooLarge, parse_value, unpacked
 
@@ -38,14 +39,14 @@ class NotTaken(Exception):  # noqa: N818 - an answer, no fault
 def kind_of(content_type: str) -> Kind:
     """Return the encoding of a body. Raises NotTaken."""
     if content_type not in KINDS:
-        raise NotTaken(415, f"Content-Type: got {content_type!r}, expected one of {', '.join(KINDS)}")
+        raise NotTaken(415, f"Content-Type: got {quoted(content_type)}, expected one of {', '.join(KINDS)}")
     return KINDS[content_type]
 
 
 def check_packing(encoding: str) -> None:
     """Raise NotTaken for a Content-Encoding other than none and gzip."""
     if encoding not in ("", "identity", "gzip"):
-        raise NotTaken(415, f"Content-Encoding: got {encoding!r}, expected gzip or none")
+        raise NotTaken(415, f"Content-Encoding: got {quoted(encoding)}, expected gzip or none")
 
 
 def too_large(most: int) -> NotTaken:

@@ -30,6 +30,7 @@ from observe.response.reading import Reading, Reply, ServerTimings
 from observe.response.sse import SseParser
 from observe.response.stated_values import milliseconds, short_text, stated, token_count, token_ids
 from observe.response.text_reads import TextReads
+from traces import quoted
 
 _loads = orjson.loads
 _DONE = b"[DONE]"
@@ -76,14 +77,20 @@ class StreamReader:
         self._done = False
         self._fault: str | None = None
 
-    def take(self, blob: bytes, stamp: int) -> int:
-        """Read what ``blob``, received at ``stamp``, completes; return the number of events read."""
+    def take(self, blob: bytes, stamp: int, *, since: int | None = None) -> int:
+        """Read what ``blob``, received at ``stamp``, completes; return the number of events read.
+
+        ``since``: the earliest time at which the first of several events in it may have come, None where not known.
+        """
+        is_first = self._came.num_events == 0
         self._num_bytes += len(blob)
         if len(self._head) < _EXCERPT:
             self._head += blob[:_EXCERPT]
         payloads = self._parser.feed(blob)
         for payload in payloads:
             self._take_event(payload, stamp)
+        if is_first and since is not None and self._came.num_events > 1:
+            self._came.first_since = since
         return len(payloads)
 
     def finish(self, last_stamp: int | None, *, whole: bool, fault: str | None = None) -> Reading:
@@ -111,6 +118,7 @@ class StreamReader:
             content_first=text.first_stamp if self._streamed else None,
             last_token=text.last_stamp,
             num_token_reads=text.num_reads,
+            content_first_since=text.first_since if self._streamed else None,
             first_chunk_tokens=first if by_text is None else by_text,
             first_by_text=by_text is not None,
             reasoning_tokens=text.reasoning_tokens(tokens) if reasoning is None else reasoning,
@@ -297,7 +305,7 @@ class StreamReader:
 
     def _excerpt(self, payload: bytes) -> str:
         text = self._hide(payload[:_QUOTED_FROM].decode("utf-8", "replace"))
-        return repr(text[:80]) + ("…" if len(text) > 80 else "")
+        return quoted(text)
 
     def _fault_at_end(self) -> str | None:
         """Return why a body that was read to its end is not a whole answer, or None."""

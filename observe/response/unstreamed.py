@@ -8,6 +8,7 @@ import orjson
 
 from observe.response.reading import Reading
 from observe.response.stream_reader import StreamReader, error_message
+from traces import quoted
 
 
 def read_unstreamed(
@@ -37,7 +38,7 @@ def _fault(body: bytes, hide: Callable[[str], str]) -> str | None:
     except orjson.JSONDecodeError:
         said = None
     if not isinstance(said, dict):
-        start = hide(body[:4096].decode("utf-8", "replace"))[:80]
-        return f"body: got {start!r}, expected a JSON object"
+        start = hide(body[:4096].decode("utf-8", "replace"))
+        return f"body: got {quoted(start)}, expected a JSON object"
     message = error_message(said)
     return None if message is None else hide(message)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from traces import ConfigError
+from traces import ConfigError, quoted
 from traces.strict.secrets import (
     KEY_VARIABLES,
     STARS,
@@ -146,7 +146,7 @@ def _parse_header(text: str) -> tuple[str, str]:
     if not colon:
         raise ConfigError("--header: got a text without a colon, expected 'Name: value'")
     if not name.strip() or not name.strip().replace("-", "").replace("_", "").isalnum() or not name.isascii():
-        raise ConfigError(f"--header: got {name.strip()[:40]!r}, expected 'Name: value'")
+        raise ConfigError(f"--header: got {quoted(name.strip())}, expected 'Name: value'")
     if any(ord(char) < 32 and char != "\t" for char in value.strip()):
         raise ConfigError(
             f"--header: got a control character in {name.strip()}, expected a value on one line"

@@ -12,7 +12,7 @@ import orjson
 from observe.senders.aiohttp_sender import describe, open_session, read_some
 from observe.senders.endpoint import Endpoint
 from observe.senders.exchange import one_line
-from traces import ServerError
+from traces import ServerError, cut
 
 _TIMEOUT_S = 30.0
 """For any single request before or after the run: a busy server answers late."""
@@ -45,7 +45,7 @@ class WholeAnswer:
         whole = self.hide(
             self.body[:_QUOTED_FROM].decode("utf-8", "replace")
         )  # before it is cut: no half of a key
-        return one_line(" ".join(whole.split())[:200])
+        return one_line(cut(" ".join(whole.split())))
 
 
 class ServerClient:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from replay.argument_ranges import LOAD, SEEDS, THINK_TIME_S
 from replay.capacity.at_paces import with_pace
 from replay.capacity.at_seats import with_assumed_seats
 from replay.capacity.capacity import Capacity, CapacityAsked, capacity_of_draws
@@ -20,6 +21,7 @@ from replay.search.workload_draws import Drawing, drawing_of, draws, length_span
 from replay.twin.config_read import twin_of
 from replay.twin.fitted.fitted_range import extrapolation_note, rate_of_each
 from traces import ConfigError, RunLimit, parse_run_slo
+from traces.strict.arguments import TEXT, TWIN, takes
 from traces.workload import SessionStarts, WorkloadOptions, check_options, trace_from_options
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from traces import Trace
 
 
+@takes(workload=LOAD, twin=TWIN, slo=TEXT, seeds=SEEDS)
 def find_capacity(
     workload: WorkloadOptions | Trace,
     twin: TwinConfig | str | Path,
@@ -52,6 +55,7 @@ def find_capacity(
     return replace(found, asked=asked)
 
 
+@takes(workload=LOAD, twin=TWIN, slo=TEXT, max_think_time_s=THINK_TIME_S)
 def find_sessions(
     workload: WorkloadOptions | Trace,
     twin: TwinConfig | str | Path,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import resource
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sim import UNBOUNDED
-from traces import ConfigError
+from traces import counted
+from traces.strict.free_memory import require_memory
 
 if TYPE_CHECKING:
     from sim.cluster import ClusterConfig
@@ -24,30 +24,39 @@ BYTES_OF_LOGS = 180_000
 """Of an engine that serves any request."""
 BYTES_PER_BLOCK = 24
 """Of a KV block in an engine's tables."""
-LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-"""The files in which Linux gives a container's memory limit, of both versions of control groups."""
-GIB = 1 << 30
+MANY_BLOCKS = 1_000_000
+"""From here on a message names the blocks."""
+BYTES_PER_NEW_BLOCK = 26
+"""Besides, while an engine's tables are made."""
+BYTES_PER_CPU_BLOCK: Mapping[str, int] = {"blis": 75, "native": 136, "shared": 48}
+"""Of a block of the second tier, by ``kv_offloading``: in each engine, but of a shared store once."""
 
 
 def check_memory(cluster: ClusterConfig, *, num_requests: int) -> None:
     """Raise ConfigError if a run would take more memory than there is; checked on Linux only."""
-    free = free_memory()
     attempts = _attempts_of(cluster)
-    needed = bytes_needed(cluster, num_requests=num_requests)
-    if free is not None and needed > free:
-        each = f", each sent up to {attempts:,} times," if attempts > 1 else ""
-        raise ConfigError(
-            f"cluster: got {num_requests:,} requests{each} and {cluster.num_instances:,} instances, which take about "
-            f"{needed / GIB:,.1f} GiB of memory, expected at most the {free / GIB:,.1f} GiB that are free"
-        )
+    each = f", each sent up to {attempts:,} times," if attempts > 1 else ""
+    engines = [pool.engine for pool in cluster.pools]
+    blocks = max(0 if each.num_gpu_blocks == UNBOUNDED else each.num_gpu_blocks for each in engines)
+    host = max(each.num_cpu_blocks for each in engines)
+    held = f" with up to {blocks:,} GPU and {host:,} CPU blocks" if max(blocks, host) > MANY_BLOCKS else ""
+    instances = counted(cluster.num_instances, "instance")
+    require_memory(
+        f"cluster: got {num_requests:,} requests{each} and {instances}{held}, which take",
+        bytes_needed(cluster, num_requests=num_requests),
+    )
 
 
 def bytes_needed(cluster: ClusterConfig, *, num_requests: int) -> int:
     """Return about how many bytes a run takes at its peak, the program and what it writes included."""
     needed = BYTES_OF_PROGRAM + num_requests * _attempts_of(cluster) * BYTES_PER_REQUEST
     for pool in cluster.pools:
-        blocks = 0 if pool.engine.num_gpu_blocks == UNBOUNDED else pool.engine.num_gpu_blocks
+        engine = pool.engine
+        blocks = 0 if engine.num_gpu_blocks == UNBOUNDED else engine.num_gpu_blocks
         needed += pool.num_slots * (BYTES_PER_INSTANCE + BYTES_PER_BLOCK * blocks)
+        needed += BYTES_PER_NEW_BLOCK * blocks
+        stores = 1 if engine.has_shared_store else pool.num_slots
+        needed += stores * engine.num_cpu_blocks * BYTES_PER_CPU_BLOCK[engine.kv_offloading]
     num_serving = min(cluster.num_instances, num_requests * _attempts_of(cluster))
     return needed + num_serving * BYTES_OF_LOGS
 
@@ -65,20 +74,3 @@ def return_freed() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(ctypes.c_size_t(0))
-
-
-def free_memory() -> int | None:
-    """Return how many bytes this process may take at most: what is free, or what it is limited to; None if unknown."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit != resource.RLIM_INFINITY:
-        found.append(limit)
-    for path in LIMITS:
-        text = path.read_text(encoding="ascii").strip() if path.is_file() else ""
-        if text.isdigit():
-            found.append(int(text))
-    return min(found, default=None)

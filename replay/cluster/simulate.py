@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from replay.argument_ranges import CONCURRENCY, TIME_US
 from replay.cluster.memory import return_freed
 from replay.cluster.record import as_simulation, without_logs
 from replay.cluster.work import cluster_work
@@ -21,6 +22,7 @@ from replay.twin.config_read import twin_of
 from sim import InvalidConfig, Simulation
 from sim.cluster import EXIT_MEANINGS, ClusterSimulation, Exit, Split, simulate_cluster
 from traces import Cells, ConfigError, cells_where
+from traces.strict.arguments import TRACE, TWIN, takes
 
 if TYPE_CHECKING:
     from replay.twin.twin_config import TwinConfig
@@ -102,6 +104,7 @@ def simulate_fleet(  # noqa: PLR0913 - what a run is asked for, each by itself
     return FleetRun(trace=simulated, simulation=simulation, result=result, work=work, until_us=until_us)
 
 
+@takes(trace=TRACE, config=TWIN, max_concurrency=CONCURRENCY, horizon_us=TIME_US)
 def simulate_trace(
     trace: Trace,
     config: TwinConfig | str | Path,

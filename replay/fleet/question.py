@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
+from replay.argument_ranges import AVAILABILITY, FLEET_REQUESTS, LENGTHS, NAMES, RATE, TOKENS
 from replay.fleet.commands.asking import (
     asked_of,
     compile_once,
@@ -32,6 +33,7 @@ from sim.fleet.sizing import UTILIZATION_CAP
 from traces import ConfigError, Trace
 from traces.facts import terminal_lines
 from traces.pages.notebook import NotebookAnswer
+from traces.strict.arguments import PATH, SEED, TEXT, takes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,6 +79,18 @@ class SizedFleet(NotebookAnswer):
         return "\n".join(terminal_lines(fleet_parts(self.plan), width=None))
 
 
+@takes(
+    workload=LENGTHS,
+    rate_per_s=RATE,
+    slo=TEXT,
+    profiles=NAMES,
+    split=TOKENS,
+    context=TOKENS,
+    availability=AVAILABILITY,
+    prices=PATH,
+    num_requests=FLEET_REQUESTS,
+    seed=SEED,
+)
 def plan_fleet(  # noqa: PLR0913 - what a fleet can be asked for
     workload: Trace | Lengths | Path | str,
     rate_per_s: float,

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 import yaml
 
+from traces import cut
 from traces.strict.section import Section, read_json_section
 from traces.strict.yaml_nodes import json_node, plain_value, scalar_of
 
@@ -151,4 +152,4 @@ def read_model_fields(path: Path) -> ModelFields:
 
 def shown(value: object) -> str:
     """Return a value as a message quotes it."""
-    return json.dumps(value)[:80]
+    return cut(json.dumps(value))

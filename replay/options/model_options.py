@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from replay.argument_ranges import GPUS, SEEDS
 from traces.console.options import (
     AnswerForm,
     DtypeOption,
@@ -20,7 +21,7 @@ from traces.strict.option_table import option_table
 DEFAULT_SEEDS = 5
 """With 3 seeds of 1,000 requests, capacities had intervals a quarter wide, and were 1.5 % too high
 (docs/validation.md)."""
-MOST_GPUS = 65_536
+MOST_GPUS = GPUS.most
 """Of one server."""
 
 
@@ -94,9 +95,9 @@ class CompareOptions:
     latency_model: Annotated[
         Literal["physics", "roofline"], typer.Option(help="Latency model that simulates the GPUs.")
     ] = "physics"
-    seeds: Annotated[int, typer.Option(min=1, max=50, help="How many times to draw the workload.")] = (
-        DEFAULT_SEEDS
-    )
+    seeds: Annotated[
+        int, typer.Option(min=SEEDS.least, max=SEEDS.most, help="How many times to draw the workload.")
+    ] = DEFAULT_SEEDS
     max_model_len: Annotated[
         int | None, typer.Option(min=1, help="Default: the model's, or what the KV cache holds of it.")
     ] = None

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from replay.argument_ranges import PORT
 from replay.options.run_options import InstancesOption, RoutingOption
 from replay.twins import AnywayOption
 from traces.console.options import ConfigOption, DefaultsOption
@@ -18,7 +19,9 @@ class EndpointOptions:
 
     config: ConfigOption
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 8000
+    port: Annotated[
+        int, typer.Option(min=PORT.least, max=PORT.most, help="Port to listen on; 0 picks a free one.")
+    ] = 8000
     model: Annotated[str, typer.Option(help="The served model's name.")] = "vtwin"
     api_key: Annotated[
         str | None,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from replay.argument_ranges import BATCHES, SAMPLES
 from traces import parse_seconds
 from traces.strict.option_table import option_table
 
@@ -23,7 +24,8 @@ class RolloutOptions:
     samples: Annotated[
         int | None,
         typer.Option(
-            min=1,
+            min=SAMPLES.least,
+            max=SAMPLES.most,
             metavar="G",
             help="With --batch N: rollouts. A batch is N prompts with G samples each, which share the prompt's blocks; "
             "each batch begins with an empty KV cache.",
@@ -50,8 +52,8 @@ class RolloutOptions:
     batches: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            max=10_000,
+            min=BATCHES.least,
+            max=BATCHES.most,
             metavar="B",
             help="With --samples: number of batches, each drawn separately. Default: 5.",
             rich_help_panel=PANEL,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
+from replay.argument_ranges import BATCHES, PROMPTS, SAMPLES, SHARE, TIME_US, TIMES, WORKLOAD
 from replay.ready import prepare_engine
 from replay.rollouts.prompt_samples import Samples, draw_samples, joined, long_tailed
 from replay.rollouts.rollout_batch import (
@@ -24,8 +25,8 @@ from replay.rollouts.rollout_batch import (
 )
 from replay.t_interval import half_width
 from replay.twin.config_read import twin_of
-from traces import ConfigError
 from traces.pages.notebook import NotebookAnswer
+from traces.strict.arguments import TWIN, check_argument, check_fields, takes
 
 if TYPE_CHECKING:
     from replay.twin.twin_config import TwinConfig
@@ -36,8 +37,6 @@ OVERSUBSCRIPTIONS = (1.1, 1.25, 1.5)
 """How many times the samples are drawn where nothing is said."""
 PARTIAL_SHARE = 0.9
 """The share at which partial rollouts end if none is given for them or for the batch."""
-MOST_TIMES = 10.0
-"""The largest oversubscription: beyond it, most samples are wasted."""
 
 Way = Literal["plain", "oversubscribed", "partial"]
 
@@ -61,19 +60,10 @@ class RolloutSettings:
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        for name in ("prompts", "samples", "batches"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}: got {getattr(self, name)}, expected an integer >= 1")
-        for name, share in (("--batch-share", self.batch_share), ("--partial-share", self.ends_partial)):
-            if not 0 < share <= 1:
-                raise ConfigError(f"{name}: got {share:g}, expected a share above 0, 1 at most")
+        check_fields(self, prompts=PROMPTS, samples=SAMPLES, batches=BATCHES, update_us=TIME_US)
+        check_fields(self, batch_share=SHARE, partial_share=SHARE)
         for times in self.oversubscriptions:
-            if not 1 <= times <= MOST_TIMES:
-                raise ConfigError(
-                    f"--oversubscribe: got {times:g}, expected numbers from 1 to {MOST_TIMES:g}"
-                )
-        if not 0 <= self.update_us <= 1e15:
-            raise ConfigError(f"--update-time: got {self.update_us / 1e6:g} s, expected a time >= 0")
+            check_argument("oversubscriptions", times, TIMES)
 
     @property
     def ends_partial(self) -> float:
@@ -173,6 +163,7 @@ def estimate(values: Sequence[float]) -> MeanOfBatches:
     return MeanOfBatches(mean=float(known.mean()), half_width=half_width(known) if len(known) > 1 else None)
 
 
+@takes(workload=WORKLOAD, twin=TWIN)
 def run_rollouts(
     workload: WorkloadOptions,
     twin: TwinConfig | str | Path,

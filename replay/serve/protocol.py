@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from replay.serve.tokens import NUM_IDS, WORD_IDS, WORDS, Tokens, answer, encode
+from traces import cut, quoted, with_cut_pieces
 
 DEFAULT_MAX_TOKENS = 16
 """Of /v1/completions without max_tokens (the OpenAI API's own default)."""
@@ -44,6 +45,7 @@ class Refusal(Exception):  # noqa: N818 - it is an answer, not a fault
         param: str | None = None,
         closes: bool = False,
     ) -> None:
+        message = with_cut_pieces(message)
         super().__init__(message)
         self.message, self.status, self.kind, self.param = message, status, kind, param
         self.closes = closes
@@ -291,7 +293,7 @@ def _refuse_unsupported(body: Body) -> None:
             value is a or (type(value) is type(a) and value == a) for a in allowed
         ):
             raise Refusal(
-                f"{name}: got {json.dumps(value)[:80]}, which this server does not emulate", param=name
+                f"{name}: got {cut(json.dumps(value))}, which this server does not emulate", param=name
             )
 
 
@@ -308,7 +310,7 @@ def _is_guided(body: Body) -> bool:
     kind = wanted.get("type") if isinstance(wanted, dict) else None
     if wanted is not None and kind not in FORMATS:
         message = (
-            f"response_format: got {json.dumps(wanted)[:80]}, expected a type of {', '.join(FORMATS)}: no other is "
+            f"response_format: got {cut(json.dumps(wanted))}, expected a type of {', '.join(FORMATS)}: no other is "
             "emulated"
         )
         raise Refusal(message, param="response_format")
@@ -317,7 +319,7 @@ def _is_guided(body: Body) -> bool:
     given = [name for name in GRAMMARS if isinstance(structured, dict) and structured.get(name)]
     if structured is not None and len(given) != 1:
         message = (
-            f"structured_outputs: got {json.dumps(structured)[:80]}, expected one of {', '.join(GRAMMARS)}"
+            f"structured_outputs: got {cut(json.dumps(structured))}, expected one of {', '.join(GRAMMARS)}"
         )
         raise Refusal(message, param="structured_outputs")
     return kind not in (None, "text") or bool(given)
@@ -343,7 +345,7 @@ def _integer(body: Body, name: str) -> int | None:
 def _priority(body: Body) -> int:
     priority = _integer(body, "priority") or 0
     if abs(priority) > LARGEST_PRIORITY:
-        raise Refusal(f"priority: expected an integer of 32 bits, got {str(priority)[:40]}", param="priority")
+        raise Refusal(f"priority: expected an integer of 32 bits, got {quoted(priority)}", param="priority")
     return priority
 
 

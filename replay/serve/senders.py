@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from replay.cluster.memory import check_memory
 from sim.cluster import (
     NOWHERE,
     SLO_PRIORITIES,
@@ -34,10 +35,12 @@ NOBODY = RequestSender()
 
 
 def open_cluster(cluster: ClusterConfig, *, num_keys: int) -> LiveCluster:
-    """Return a new cluster without requests, with room for all senders. Raises InvalidConfig as ``LiveCluster``.
+    """Return a new cluster without requests, with room for all senders.
 
-    ``num_keys``: hash ids are below it.
+    ``num_keys``: hash ids are below it. Raises InvalidConfig as ``LiveCluster``, ConfigError where there is too little
+    memory.
     """
+    check_memory(cluster, num_requests=0)
     return LiveCluster(
         cluster,
         num_keys=num_keys,

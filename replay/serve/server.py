@@ -15,6 +15,7 @@ from typing import TypedDict, Unpack
 from aiohttp import web
 
 from replay import ready
+from replay.argument_ranges import PORT
 from replay.serve.app import Site, make_app
 from replay.serve.request_limits import RequestLimits
 from replay.serve.senders import open_cluster
@@ -25,6 +26,7 @@ from sim import InvalidConfig
 from sim.cluster import AlwaysAdmit, ClusterConfig, LiveCluster
 from traces import ConfigError
 from traces.console.listening import bound_socket
+from traces.strict.arguments import TEXT, TWIN, takes
 
 DEFAULT_MODEL = "vtwin"
 DEFAULT_LIMITS = RequestLimits()
@@ -58,6 +60,7 @@ class ServeOptions(TypedDict, total=False):
     limits: RequestLimits
 
 
+@takes(config=TWIN, host=TEXT, port=PORT, model=TEXT)
 @asynccontextmanager
 async def serving(
     config: TwinConfig | str | Path,
@@ -151,6 +154,7 @@ async def _listening(site: Site, *, host: str, port: int) -> AsyncIterator[Liste
         site.twin.close()
 
 
+@takes(config=TWIN)
 def run_server(
     config: TwinConfig | str | Path,
     *,

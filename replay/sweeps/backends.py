@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import socket
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from replay.sweeps.grid import SweepRun
 from replay.sweeps.one_run import Row, as_row, row_of
-from traces import ConfigError
+from traces import ConfigError, cut, quoted
 
 Backend = Literal["processes", "dask", "ray"]
+PATIENCE_S = 5
+"""With a scheduler that does not answer."""
 
 
 def rows_of(
@@ -78,6 +82,18 @@ def _library(name: str, extra: str) -> Any:  # noqa: ANN401 - a library that may
         ) from error
 
 
+def _refuse_dead(address: str | None) -> None:
+    """Raise OSError where nothing listens at an address: the libraries would ask again for long. ``auto`` has none."""
+    place = urlsplit(address if address is None or "://" in address else f"//{address}")
+    if isinstance(place.hostname, str) and place.port:
+        socket.create_connection((place.hostname, place.port), timeout=PATIENCE_S).close()
+
+
+def _no_scheduler(address: str | None, error: Exception) -> ConfigError:
+    asked = "no --address" if address is None else quoted(address)
+    return ConfigError(f"--address: got {asked}, expected a scheduler that answers ({cut(str(error))})")
+
+
 def _by_dask(runs: Sequence[SweepRun], *, jobs: int, address: str | None) -> Iterator[Row]:
     distributed = _library("distributed", "dask")
     given = (
@@ -85,7 +101,12 @@ def _by_dask(runs: Sequence[SweepRun], *, jobs: int, address: str | None) -> Ite
         if address
         else {"n_workers": jobs, "threads_per_worker": 1, "dashboard_address": None}
     )
-    with distributed.Client(**given) as client:
+    try:
+        _refuse_dead(address)
+        client = distributed.Client(**given, timeout=PATIENCE_S)
+    except Exception as fault:  # whatever a library makes of what another kind of server says
+        raise _no_scheduler(address, fault) from fault
+    with client:
         waiting = {client.submit(row_of, run, key=run.digest, pure=False): run for run in runs}
         for done in distributed.as_completed(list(waiting)):
             error = done.exception()
@@ -94,7 +115,11 @@ def _by_dask(runs: Sequence[SweepRun], *, jobs: int, address: str | None) -> Ite
 
 def _by_ray(runs: Sequence[SweepRun], *, jobs: int, address: str | None) -> Iterator[Row]:
     ray = _library("ray", "ray")
-    ray.init(**({"address": address} if address else {"num_cpus": jobs, "include_dashboard": False}))
+    try:
+        _refuse_dead(address)
+        ray.init(**({"address": address} if address else {"num_cpus": jobs, "include_dashboard": False}))
+    except Exception as fault:
+        raise _no_scheduler(address, fault) from fault
     try:
         simulate = ray.remote(row_of)
         waiting = {simulate.remote(run): run for run in runs}

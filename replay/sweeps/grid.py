@@ -18,7 +18,7 @@ import yaml
 
 from replay.search.prices import list_prices_per_hour, prices_from, read_prices
 from replay.twin.keys.overlay import parse_settings, variants_of
-from traces import ConfigError, format_of, read_recorded, reading_notes, tool_version
+from traces import ConfigError, format_of, quoted, read_recorded, reading_notes, tool_version
 from traces.console.old_spellings import OLD_OPTIONS
 from traces.strict.section import Section, read_section
 from traces.strict.tell import tell_note
@@ -305,7 +305,7 @@ def _resolved(section: Section, key: str, text: str, folder: Path) -> str:
         path = (folder / text).resolve()
         path.exists()  # a name may be too long
     except (OSError, ValueError):
-        section.fail(key, got=repr(text[:80]), expected="a path")
+        section.fail(key, got=quoted(text), expected="a path")
     return str(path)
 
 

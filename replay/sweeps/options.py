@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from replay.argument_ranges import JOBS
 from traces.console.options import AnswerForm
 from traces.strict.option_table import option_table
 
@@ -32,7 +33,10 @@ class SweepOptions:
         ),
     ] = None
     jobs: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Processes of this machine. Default: its cores.")
+        int | None,
+        typer.Option(
+            min=JOBS.least, max=JOBS.most, metavar="N", help="Processes of this machine. Default: its cores."
+        ),
     ] = None
     x: Annotated[
         str | None,

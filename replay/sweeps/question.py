@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pandas as pd
 
+from replay.argument_ranges import JOBS
 from replay.ready import load_engine
 from replay.sweeps.backends import rows_of
 from replay.sweeps.grid import read_grid
+from traces.strict.arguments import PATH, takes
 
 
+@takes(grid=PATH, jobs=JOBS)
 def sweep(grid: Path | str, *, jobs: int | None = None) -> pd.DataFrame:
     """Return the table of GRID.yaml's runs, a row each in the order of the grid; ``error`` says why a run has none.
 

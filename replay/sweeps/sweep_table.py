@@ -15,7 +15,7 @@ import pandas as pd
 
 from replay.sweeps.grid import SweepRun
 from replay.sweeps.one_run import Row
-from traces import ConfigError, atomic_file, make_folder
+from traces import ConfigError, atomic_file, cut, make_folder
 from traces.strict.json_text import parse_value
 
 DIGEST: Final = "row_digest"
@@ -116,7 +116,7 @@ def _frame_of(table: Path) -> pd.DataFrame:
     try:
         frame = pd.read_parquet(table)
     except Exception as error:  # damaged bytes raise whatever the library comes upon
-        said = " ".join(str(error).split())[:200]
+        said = cut(" ".join(str(error).split()))
         raise ConfigError(f"--output: got {table}, {expected} ({said})") from error
     missing = [name for name in OF_A_TABLE if name not in frame.columns]
     if missing or not frame.columns.is_unique:

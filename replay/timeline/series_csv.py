@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from replay.cluster.queued_at import queued_at
 from traces import ConfigError, prompt_tokens, write_text
+from traces.strict.escape import spreadsheet
 
 if TYPE_CHECKING:
     from replay.cluster.over_time import OverTime
@@ -65,7 +66,7 @@ def series_text(found: OverTime | None, run: FleetRun) -> str:
                 [
                     from_us,
                     until_us,
-                    each["name"],
+                    spreadsheet(each["name"]),
                     each["num_running"][place],
                     each["num_waiting"][place],
                     "" if in_use is None else in_use[place],

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from replay.argument_ranges import TIME_US
 from traces import ConfigError, is_warmup, sent_or_due
+from traces.strict.arguments import Number, check_fields
 from traces.strict.limits import MOST_S
 
 if TYPE_CHECKING:
@@ -36,13 +38,18 @@ class MeasuredPart:
     to_us: int | None = None
     warmup_frac: float | None = None
 
+    def __post_init__(self) -> None:
+        """Check the numbers. Raises ConfigError."""
+        check_fields(self, from_us=TIME_US, to_us=TIME_US, warmup_frac=Number(0, 1))
+
     def window(self, *, duration_us: int) -> Window | None:
         """Return the window of a run of this duration, None where everything is measured."""
         if self.warmup_frac is not None:
             return Window(from_us=round(duration_us * self.warmup_frac), to_us=duration_us + 1)
         if self.from_us is None:
             return None
-        return Window(from_us=self.from_us, to_us=duration_us + 1 if self.to_us is None else self.to_us)
+        end_us = max(duration_us, self.from_us) + 1
+        return Window(from_us=self.from_us, to_us=end_us if self.to_us is None else self.to_us)
 
 
 EVERYTHING = MeasuredPart()

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from replay.argument_ranges import CONCURRENCY, LOOKAHEAD, TIME_US, TOKENS, USERS
 from replay.trace.request_columns import At, requests_from_trace
 from sim import Requests
-from traces import ConfigError, has_tree, sent_or_due, waits_for_named
+from traces import ConfigError, has_tree, quoted, sent_or_due, waits_for_named
+from traces.strict.arguments import TRACE, check_argument, check_fields, takes
 
 if TYPE_CHECKING:
     from traces import Trace
@@ -31,6 +33,16 @@ class Pacing:
     max_concurrency: int | None = None
     users: int | None = None
     waves: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the numbers. Raises ConfigError."""
+        check_fields(self, max_concurrency=CONCURRENCY, users=USERS)
+        for name in ("closed_loop", "waves"):
+            if (pair := getattr(self, name)) is not None:
+                if not isinstance(pair, tuple) or len(pair) != 2:
+                    raise ConfigError(f"{name}: got {quoted(pair)}, expected how many, and µs between them")
+                check_argument(name, pair[0], CONCURRENCY)
+                check_argument(name, pair[1], TIME_US)
 
     @property
     def leaves_times_open(self) -> bool:
@@ -63,6 +75,7 @@ class Pacing:
         return None
 
 
+@takes(trace=TRACE, max_concurrency=CONCURRENCY)
 def pacing_of(
     trace: Trace,
     loop: Loop = "auto",
@@ -165,6 +178,7 @@ def _as_sent(trace: Trace, loop: Loop, *, at: At) -> Pacing:
     return Pacing(at="send" if at == "auto" else at)
 
 
+@takes(trace=TRACE, block_size=TOKENS, hash_lookahead=LOOKAHEAD)
 def paced_requests(trace: Trace, pacing: Pacing, *, block_size: int, hash_lookahead: int = 0) -> Requests:
     """Return a trace's requests as the engine's columns, with arrivals by the pacing.
 

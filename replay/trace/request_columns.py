@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from replay.argument_ranges import LOOKAHEAD, TOKENS
 from replay.sessions.prefix_hashes import prefix_hashes
 from sim import UNKNOWN_LIMIT, Images, Requests
 from traces import (
@@ -20,6 +21,7 @@ from traces import (
     served_output,
     session_tree,
 )
+from traces.strict.arguments import TRACE, takes
 
 if TYPE_CHECKING:
     from traces import Trace
@@ -30,6 +32,7 @@ Int64s = NDArray[np.int64]
 MODALITIES = ("image", "audio", "video")
 
 
+@takes(trace=TRACE, block_size=TOKENS, hash_lookahead=LOOKAHEAD)
 def requests_from_trace(
     trace: Trace, *, block_size: int, hash_lookahead: int = 0, at: At = "auto", closed_loop: bool = False
 ) -> Requests:

@@ -26,6 +26,7 @@ from traces import (
     ConfigError,
     RunLimit,
     ServerError,
+    cut,
     make_folder,
     read_trace,
     request_metrics,
@@ -222,7 +223,7 @@ def _wait_for(process: subprocess.Popen[bytes], *, live: Live, log: Path) -> Non
 
 def _last_line(log: Path, secrets: Secrets) -> str:
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return f": {terminal(secrets.redact(lines[-1])[:200])} ({log})" if lines else f" ({log})"
+    return f": {terminal(cut(secrets.redact(lines[-1])))} ({log})" if lines else f" ({log})"
 
 
 def _answers(url: str) -> bool:

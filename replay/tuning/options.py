@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from replay.argument_ranges import BEST, SEEDS
 from replay.capacity.options import PricesOption
 from replay.search.seeds import DEFAULT_SEEDS
 from replay.twins import AnywayOption
@@ -70,9 +71,12 @@ class TriedOptions:
         ),
     ] = None
     prices: PricesOption = None
-    top: Annotated[int, typer.Option(min=1, max=50, help="How many of the best to show.")] = 3
+    top: Annotated[int, typer.Option(min=BEST.least, max=BEST.most, help="How many of the best to show.")] = 3
     seeds: Annotated[
-        int, typer.Option(min=1, max=50, help="How many times to draw the workload for the best few.")
+        int,
+        typer.Option(
+            min=SEEDS.least, max=SEEDS.most, help="How many times to draw the workload for the best few."
+        ),
     ] = DEFAULT_SEEDS
 
 

@@ -6,15 +6,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from replay.argument_ranges import BEST, SEEDS, WORKLOAD
 from replay.capacity.question import drawn
 from replay.ready import prepare_engine
 from replay.search.seeds import DEFAULT_SEEDS
 from replay.tuning.candidate_search import TuneAsked, Tuned, search
 from replay.tuning.candidates import Border, candidates_of
-from traces import ConfigError, parse_run_slo
+from traces import parse_run_slo
+from traces.strict.arguments import TEXT, Written, takes
 from traces.workload import WorkloadOptions
 
+TWIN_FILE = Written("the path of TWIN.yaml, whose keys vary", is_path=True)
 
+
+@takes(workload=WORKLOAD, config=TWIN_FILE, slo=TEXT, keep=BEST, seeds=SEEDS)
 def tune(
     workload: WorkloadOptions,
     config: Path | str,
@@ -29,10 +34,6 @@ def tune(
     ``config``: TWIN.yaml; ``settings``: ``KEY=V1,V2`` texts, as after ``--set``; none: limits around the file's own.
     Raises ConfigError on a file, a workload or limits that cannot be searched.
     """
-    if not isinstance(config, str | Path):
-        raise ConfigError(
-            f"config: got a {type(config).__name__}, expected the path of TWIN.yaml, whose keys vary"
-        )
     limits = parse_run_slo(slo)
     candidates = candidates_of(Path(config), None, list(settings))
     traces, drawing = drawn(workload, seeds=seeds)

@@ -18,6 +18,7 @@ from sim import (
     InvalidConfig,
 )
 from traces import ConfigError
+from traces.strict.arguments import PATH, TEXT, TWIN, takes
 from traces.strict.section import Section, read_section
 
 if TYPE_CHECKING:
@@ -27,11 +28,13 @@ if TYPE_CHECKING:
 _TOP = ("vllm_version", "compatibility", "engine", "latency", "hardware", "cluster", "seed")
 
 
+@takes(twin=TWIN)
 def twin_of(twin: TwinConfig | str | Path) -> TwinConfig:
     """Return a twin, read from its TWIN.yaml if that is what is given. Raises ConfigError."""
     return load_config(twin) if isinstance(twin, str | Path) else twin
 
 
+@takes(path=PATH, defaults=PATH, latency_model=TEXT)
 def load_config(
     path: str | Path,
     *,

@@ -16,6 +16,7 @@ from replay.twin.fitted.fitted_tiles import Pairs, read_tiles
 from replay.twin.keys.latency_keys import EXTENDED_MEANINGS
 from sim import InvalidConfig
 from sim.latency import Blackbox, Extended
+from traces.strict.arguments import PATH, takes
 from traces.strict.section import Section, read_section
 from traces.strict.yaml_nodes import shown
 
@@ -148,6 +149,7 @@ def shipped_defaults() -> tuple[DefaultsEntry, ...]:
     return read_defaults(SHIPPED)
 
 
+@takes(path=PATH)
 def read_defaults(path: str | Path) -> tuple[DefaultsEntry, ...]:
     """Return a defaults file's entries in its order. Raises ConfigError, also on two entries with one key."""
     root = read_section(Path(path))

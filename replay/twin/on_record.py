@@ -10,6 +10,7 @@ from typing import NoReturn
 
 import numpy as np
 
+from replay.argument_ranges import GPUS
 from replay.model.gpus import find_gpu
 from replay.model.hf_config import read_model_config
 from replay.model.model_peak import peak_times
@@ -25,6 +26,7 @@ from replay.twin.defaults import (
     version_text,
 )
 from traces import ConfigError
+from traces.strict.arguments import PATH, TEXT, takes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,7 @@ def find_on_record(wanted: Wanted, *, path: str | Path | None) -> Found:
     return Found(entry=None, missing=f"no coefficients of {wanted} are on record")
 
 
+@takes(model=TEXT, gpu=TEXT, tp=GPUS, vllm_version=TEXT, path=PATH)
 def lookup_defaults(
     model: str, gpu: str, *, tp: int, vllm_version: str | None = None, path: str | Path | None = None
 ) -> DefaultsEntry:

@@ -301,6 +301,17 @@ def _vidur_profiles(folder: Path) -> None:
         raise TraceError(str(error)) from error
 
 
+def _kernel_tables(folder: Path) -> None:
+    """Tables are damaged as CSV, and read as Parquet: of damaged Parquet hardly any is a table."""
+    import pandas as pd
+
+    for path in folder.glob("*.csv"):
+        with suppress(Exception):  # no CSV, or a column of several kinds, which Parquet has not
+            pd.read_csv(path).to_parquet(path.with_suffix(".parquet"))
+        path.unlink()
+    _vidur_profiles(folder)
+
+
 def _recorded(folder: Path) -> None:
     from traces.importers.recorded import read_recorded
 
@@ -359,6 +370,7 @@ READERS: dict[str, tuple[Callable[[], list[Files]], Callable[[Path], object]]] =
     "engine-steps": (made.engine_steps, _steps),
     "step-tables": (made.step_tables, _step_tables),
     "vidur-profiles": (made.vidur_profiles, _vidur_profiles),
+    "kernel-tables": (made.kernel_tables, _kernel_tables),
 }
 """By name: whole files of a kind, and what reads them in a folder."""
 

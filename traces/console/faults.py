@@ -16,7 +16,7 @@ import typer
 
 from traces.console.usage import OwnWay, usage_line
 from traces.console.users_code import place_in_users_code, told
-from traces.errors import VtwinError
+from traces.errors import VtwinError, with_cut_pieces
 from traces.strict.tell import say_text, tell
 
 EXIT_USAGE: Final = 2
@@ -26,20 +26,20 @@ EXIT_CRASH: Final = 70  # EX_SOFTWARE of sysexits.h: vtwin itself is at fault
 def complain(line: str, arguments: Sequence[str], *, code: int) -> int:
     """Print one red line on stderr, return ``code``; no line where typer has printed the help already.
 
-    Secrets of the command line and of the environment are left out of it.
+    Secrets of the command line and of the environment are left out of it, and then what is long.
     """
     if line:
         from traces.strict.secrets import command_secrets
 
         shown = command_secrets(arguments, os.environ).redact(line)
-        tell(" ".join(shown.split()), colour=typer.colors.RED)
+        tell(with_cut_pieces(" ".join(shown.split())), colour=typer.colors.RED)
     return code
 
 
 def line_and_code(error: Exception, arguments: Sequence[str], *, own_way: OwnWay) -> tuple[str, int]:
     """Return the message of a fault, and the exit code; empty if typer has printed the help already."""
     if isinstance(error, VtwinError):
-        return f"{type(error).__name__}: {error}", error.exit_code
+        return f"{type(error).__name__}: {error.whole}", error.exit_code
     if isinstance(error, click.ClickException):
         return usage_line(error, own_way=own_way), EXIT_USAGE
     if place_in_users_code(error) is not None:
@@ -49,6 +49,12 @@ def line_and_code(error: Exception, arguments: Sequence[str], *, own_way: OwnWay
         )
     if isinstance(error, OSError):  # the machine's: a disk, a name, a right, a limit
         return f"FileError: {_refusal(error)}", EXIT_USAGE
+    if isinstance(error, MemoryError):  # numpy's says what was asked for
+        said = f": {error}" if str(error) else ""
+        return (
+            f"MemoryError: got too little memory{said}, expected a smaller question, or more memory",
+            EXIT_USAGE,
+        )
     return _crash_line(error, arguments), EXIT_CRASH
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 from traces.atomic import atomic_file
 from traces.errors import ConfigError
 from traces.metrics import METRIC_COLUMNS, request_metrics
+from traces.strict.escape import spreadsheet
 from traces.trace import Trace
 
 SUFFIXES = (".csv", ".parquet")
@@ -27,12 +28,17 @@ def flat_table(trace: Trace, *, metrics: bool) -> pd.DataFrame:
 
 
 def write_table(trace: Trace, path: Path, *, metrics: bool) -> None:
-    """Write the table; CSV or Parquet by the path's ending. Raises ConfigError for another ending, or no place."""
+    """Write the table; CSV or Parquet by the path's ending. In CSV, text that a spreadsheet would run is quoted.
+
+    Raises ConfigError for another ending, or no place.
+    """
     if path.suffix not in SUFFIXES:
         raise ConfigError(f"--output: got {path}, expected a name that ends in .csv or .parquet")
     table = flat_table(trace, metrics=metrics)
     with atomic_file(path, option="--output") as temporary:
         if path.suffix == ".csv":
+            texts: list[str] = list(table.select_dtypes("string").columns)
+            table = table.assign(**{name: table[name].map(spreadsheet, na_action="ignore") for name in texts})
             table.to_csv(temporary, index=False, lineterminator="\n")
         else:
             table.to_parquet(temporary, index=False, compression="zstd")

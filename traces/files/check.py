@@ -6,11 +6,13 @@ from pathlib import Path
 
 from traces.files.read import examine
 from traces.schema import FIELDS
+from traces.strict.arguments import PATH, takes
 from traces.strict.yaml_nodes import nearest
 from traces.tables.problems import Problem
 from traces.trace import Trace
 
 
+@takes(path=PATH)
 def check_trace(path: str | Path) -> list[Problem]:
     """Return all faults of the trace, by file and row; an empty list if there are none.
 

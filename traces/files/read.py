@@ -11,6 +11,7 @@ import numpy as np
 from traces.errors import TraceError
 from traces.header import Header, parse_header
 from traces.schema import EVENT_FIELDS, FIELDS
+from traces.strict.arguments import PATH, takes
 from traces.tables.arrow import to_cells
 from traces.tables.cells import Cells, no_cells
 from traces.tables.csv_parquet import read_table
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+@takes(path=PATH)
 def read_trace(path: str | Path, *, events: bool = True) -> Trace:
     """Return the trace that ``path`` names by stem, header or table; ``events=False`` leaves its .itl unread.
 
@@ -64,6 +66,7 @@ def examine(path: str | Path, *, events: bool = True) -> tuple[Trace, list[Probl
     return Trace(header=header, table=requests, events=event_frame), problems, findings
 
 
+@takes(path=PATH)
 def read_header(path: Path) -> Header:
     """Return the header in this file. Raises TraceError."""
     try:

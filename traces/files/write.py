@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from traces.atomic import atomic_files
 from traces.header import Header, header_yaml, tool_version
 from traces.schema import EVENT_FIELDS, FIELDS, REQUEST_FIELDS, Field
+from traces.strict.arguments import PATH, TRACE, takes
 from traces.tables.arrow import to_arrow
 from traces.tables.csv_parquet import write_csv, write_parquet
 from traces.tables.paths import check_is_place, companion_file, stem_of
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 Dialect = Literal["vtwin", "blis"]
 
 
+@takes(trace=TRACE, stem=PATH)
 def write_trace(
     trace: Trace, stem: str | Path, *, dialect: Dialect = "vtwin", events: bool = True
 ) -> tuple[Path, ...]:

@@ -94,11 +94,16 @@ def read_public(source: PublicFormat, path: str | Path, *, options: ReadingOptio
 
 
 def read_typed(read: Callable[[Path], Trace], path: Path) -> Trace:
-    """Return a reader's trace of a file. Raises TraceError, too, for a cell that does not fit its column."""
+    """Return a reader's trace of a file, another tool's names kept short.
+
+    Raises TraceError, too, for a cell that does not fit its column.
+    """
+    from traces.importers.short_names import with_short_names
     from traces.tables.cells import UnfitColumn
 
     try:
-        return read(path)
+        trace = read(path)
+        return trace if trace.header.source is None else with_short_names(trace)
     except UnfitColumn as error:
         raise TraceError(f"{error} ({path})") from error
 

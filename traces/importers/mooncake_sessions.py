@@ -14,8 +14,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, Final
 
-from traces.errors import TraceError
+from traces.errors import TraceError, quoted
 from traces.header import Header, Source
+from traces.importers.short_names import short_name
 from traces.strict.limits import MOST_US
 from traces.trace import Trace, make_trace
 
@@ -39,7 +40,7 @@ def read_sessions(
     rows: dict[str, list[Any]] = {name: [] for name in _NAMES}
     turns: dict[str, list[int]] = defaultdict(list)
     for row, name in enumerate(columns["session_id"]):
-        turns[f"line {row + 1}" if name is None else name].append(row)
+        turns[f"line {row + 1}" if name is None else short_name(name)].append(row)
     has_times = _have_times(columns, [place for places in turns.values() for place in places[1:]])
     for name, places in turns.items():
         _Session(path.name, name, columns, block_size, us_per_unit, has_times=has_times).read(places, rows)
@@ -81,7 +82,7 @@ class _Session:
         has_times: bool,
     ) -> None:
         self._has_times = has_times
-        self._where = f"{file}: session {name!r}"
+        self._where = f"{file}: session {quoted(name)}"
         self._name = name
         self._columns = columns
         self._block_size = block_size

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from traces.errors import cut
 from traces.importers.conversation_turns import NOT_KNOWN, Turn, conversations_of
 from traces.importers.short_names import short_name
 
@@ -39,7 +40,7 @@ def name_of(text: object) -> str | None:
 
 def counted_kinds(names: Iterable[object]) -> str:
     """Return how often each name occurs, the most frequent first: ``API log 3, Conversation log 1``."""
-    counts = Counter(str(name)[:60] for name in names)
+    counts = Counter(cut(str(name)) for name in names)
     shown = ", ".join(f"{name} {number:,}" for name, number in counts.most_common(_SHOWN))
     more = len(counts) - _SHOWN
     return f"{shown} and {more:,} more kinds" if more > 0 else shown

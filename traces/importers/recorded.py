@@ -16,6 +16,7 @@ from traces.errors import TraceError
 from traces.importers import PublicFormat, read_public
 from traces.importers.reading_options import ReadingOptions, SeveralPartsError, split_name
 from traces.importers.recognise import recognised
+from traces.strict.arguments import PATH, takes
 from traces.tables.paths import companion_file, stem_of
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _NO_OPTIONS = ReadingOptions()
 
 
+@takes(path=PATH)
 def read_recorded(path: Path, *, events: bool = False, options: ReadingOptions = _NO_OPTIONS) -> Trace:
     """Return the trace at ``path``, converted if it is a file of another tool in a recognisable format.
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from hashlib import blake2b
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from traces.trace import Trace
 
 MOST_CHARACTERS: Final = 500
 """Of a name; a longer one is data in the wrong place, and would stand in several columns of each row."""
+_WITH_NUMBER: Final = MOST_CHARACTERS + 20
+"""Of a request's id: its session's name and its round."""
+_LISTS: Final = ("prefix_hashes", "images", "awaited_request_ids")
+"""Columns of text that hold lists, as long as a prompt needs."""
 
 
 def short_name(name: str) -> str:
@@ -15,3 +23,25 @@ def short_name(name: str) -> str:
         return name
     digest = blake2b(name.encode("utf-8", "replace"), digest_size=8).hexdigest()
     return f"{name[: MOST_CHARACTERS - len(digest) - 1]}~{digest}"
+
+
+def with_short_names(trace: Trace) -> Trace:
+    """Return an imported trace whose names are short in every column: readers make their own short, others' stay."""
+    from traces.tables.cells import cells_where
+
+    short: dict[str, object] = {}
+    for name in trace.table.names:
+        cells = trace.table[name]
+        if name in _LISTS or cells.values.dtype != object:
+            continue
+        known = cells.known().tolist()
+        if any(isinstance(each, str) and len(each) > _WITH_NUMBER for each in known):
+            values = cells.values.copy()
+            values[cells.is_known] = [short_name(each) for each in known]
+            short[name] = cells_where(values, cells.is_known)
+    if not short:
+        return trace
+    events = trace.events
+    if "request_id" in short and events is not None:
+        events = events.assign(request_id=events["request_id"].map(short_name))
+    return replace(trace.with_columns(**short), events=events)

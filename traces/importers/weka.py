@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from traces.errors import TraceError
+from traces.errors import TraceError, cut, quoted
 from traces.header import Header, Source
+from traces.importers.short_names import short_name
 from traces.strict.json_text import parse_value, read_bytes
 from traces.trace import Trace, make_trace
 
@@ -17,7 +18,7 @@ SLACK_US: Final = 1_000_000
 """Some times are rounded to a second: an answer counts as complete if it ended at most this much later."""
 _US_PER_S: Final = 1_000_000
 MOST_S: Final = 1e9
-MOST_MODELS, MOST_NAME = 8, 60
+MOST_MODELS = 8
 """Models that a note names, and characters of each."""
 MOST_SHARED_TOKENS: Final = 10_000_000
 """The most tokens of tools and system prompt: ten times the longest context of a model."""
@@ -116,6 +117,7 @@ class _Session:
         self._name = self._document.get("id", file.name.split(".")[0])
         if not isinstance(self._name, str):
             self._refuse("top", "id", self._name, "text")
+        self._name = short_name(self._name)
         self._ids: dict[int, int] = {}  # the file's number of a block -> the trace's
         self._said: set[tuple[object, ...]] = set()  # shared blocks that have a number here
         self._round = 0
@@ -192,7 +194,7 @@ class _Session:
         rows["output_tokens"].append(max(asked, 1))
         rows["streaming"].append(entry.get("type") == "s")
         model = entry.get("model")
-        self._columns.models[model[:MOST_NAME] if isinstance(model, str) else "none"] += 1
+        self._columns.models[cut(model) if isinstance(model, str) else "none"] += 1
         rows["num_parent_hashes"].append(kept if parent is not None else None)
         rows["prefix_hashes"].append(" ".join(map(str, new)) or None)
         self._round += 1
@@ -251,9 +253,7 @@ class _Session:
         return value
 
     def _refuse(self, where: str, key: str, value: object, expected: str) -> NoReturn:
-        shown = repr(value)
-        shown = shown if len(shown) <= 60 else shown[:57] + "..."
-        raise TraceError(f"{self._file}: {where}: {key}: got {shown}, expected {expected}")
+        raise TraceError(f"{self._file}: {where}: {key}: got {quoted(value)}, expected {expected}")
 
 
 def _seconds(milliseconds: object) -> object:

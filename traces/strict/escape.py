@@ -13,6 +13,8 @@ _NOT_XML = r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd]"
 """Characters that XML 1.0 cannot hold, even escaped (and those beyond its basic plane, which some readers refuse).
 
 The regular expression takes 20 ms to compile, so it is compiled on first use."""
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What a cell begins with that spreadsheets run."""
 _KEPT = "\u00a0"
 """Between a number and its unit."""
 
@@ -34,6 +36,11 @@ def markdown(text: str) -> str:
     """Return text for Markdown, in a table too: no HTML, no entity, no link and no image. Code and emphasis stay."""
     flat = re.sub(r"&(?=#?\w+;)", "&amp;", terminal(text)).replace("<", "&lt;")
     return flat.replace("](", "]\\(").replace("|", "\\|")
+
+
+def spreadsheet(text: str) -> str:
+    """Return text for a CSV cell that a spreadsheet shows: behind an apostrophe where it would run it as a formula."""
+    return f"'{text}" if text[:1] in _FORMULA else text
 
 
 def xml(text: str) -> str:

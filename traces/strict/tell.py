@@ -5,6 +5,7 @@ A text that it is given stays one line: a line end in a name does not begin anot
 
 from __future__ import annotations
 
+from traces.errors import with_cut_pieces
 from traces.strict.escape import terminal
 
 
@@ -20,7 +21,7 @@ def tell(*lines: str, bold: bool = False, colour: str | None = None) -> None:
 
 def tell_note(text: str) -> None:
     """Print a note on stderr."""
-    tell(f"note: {text}")
+    tell(f"note: {with_cut_pieces(text)}")
 
 
 def say_text(text: str, *, err: bool = False) -> None:

@@ -16,7 +16,7 @@ from typing import Literal, NoReturn
 
 import yaml
 
-from traces.errors import ConfigError, VtwinError
+from traces.errors import ConfigError, VtwinError, cut
 from traces.strict.json_text import parse_value
 from traces.strict.whole_file import whole_file
 
@@ -211,8 +211,8 @@ def pairs_of(
 
 
 def join(where: str, key: str) -> str:
-    """Return the dotted path of a key."""
-    return f"{where}.{key}" if where else key
+    """Return the dotted path of a key, as messages quote it."""
+    return f"{where}.{cut(key)}" if where else cut(key)
 
 
 def kind_of(node: yaml.ScalarNode) -> Kind:
@@ -304,7 +304,7 @@ def shown(node: yaml.Node) -> str:
     kind = kind_of(node)
     if kind == "null":
         return "nothing"
-    text = " ".join(str(node.value).split())[:80]
+    text = cut(" ".join(str(node.value).split()))
     return f'"{text}"' if kind == "text" else text
 
 

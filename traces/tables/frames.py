@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from traces.errors import cut
 from traces.schema import EVENT_FIELDS, PANDAS_DTYPE, DType, Field
 from traces.tables.arrow import ARROW_TYPE
 from traces.tables.cells import EMPTY, NUMPY_DTYPE, Cells, UnfitColumn, no_cells
@@ -62,7 +63,7 @@ def typed_array(name: str, values: object, dtype: DType) -> ExtensionArray:
         with np.errstate(invalid="raise"):  # else a number beyond 64 bits becomes another one
             array: ExtensionArray = pd.array(values, dtype=wanted)  # type: ignore[call-overload]
     except (ArithmeticError, TypeError, ValueError) as error:
-        raise UnfitColumn(f"column {name}: got {error}, expected {wanted}") from error
+        raise UnfitColumn(f"column {name}: got {cut(str(error))}, expected {wanted}") from error
     return array
 
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from traces.errors import ConfigError
 from traces.header import ClosedLoop, Header
 from traces.schema import FIELDS
+from traces.strict.free_memory import require_memory
 from traces.strict.limits import MOST_REQUESTS
 from traces.tables.cells import NUMPY_DTYPE, all_known, cells_where
 from traces.tables.table import typed
@@ -50,6 +51,8 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 MAX_REQUESTS: Final = MOST_REQUESTS
+BYTES_PER_REQUEST: Final = 300
+"""Of a drawn request, while its columns are drawn and written: two million take 0.6 GB."""
 """A duration and rate that ask for more are taken for a slip: the columns alone would not fit into memory."""
 
 
@@ -304,6 +307,10 @@ def _likely_end_us(profiles: list[RateProfile], wanted: float) -> float:
     return min(reached, float(edges[-1]))
 
 
+def _require_memory(n: int) -> None:
+    require_memory(f"workload: got about {n:,} requests, which take", n * BYTES_PER_REQUEST)
+
+
 def _arrivals(source: StreamSource, profile: RateProfile, *, until_us: float, seed: int) -> Ints:
     """Return the source's arrivals up to and including ``until_us``, ascending, int64 µs."""
     expected = profile.expected(until_us)
@@ -311,6 +318,7 @@ def _arrivals(source: StreamSource, profile: RateProfile, *, until_us: float, se
     while True:
         if n > MAX_REQUESTS:
             raise ConfigError(f"workload: got about {n:.1e} requests, expected at most {MAX_REQUESTS:.1e}")
+        _require_memory(n)
         if source.drawn.arrival.exactly is not None:
             return _exactly(source, seed=seed, until_us=until_us)
         gaps = unit_gaps(source.drawn.arrival, seed=seed, stream=f"{source.stream}/gaps", n=n)
@@ -338,6 +346,7 @@ def _exactly(source: StreamSource, *, seed: int, until_us: float) -> Ints:
 def _closed(workload: Workload, seed: int) -> Draws:
     client, n = workload.clients[0], workload.num_requests
     assert n is not None  # noqa: S101 - Workload has checked it
+    _require_memory(n)
     drawn = _draw_sessions(client, seed=seed, stream=f"client {client.id}", n=n)
     none = np.empty(0, dtype=np.int64)
     session, round_index = begin_and_place(drawn.rounds, most=n)

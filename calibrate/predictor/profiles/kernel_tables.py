@@ -29,6 +29,7 @@ from calibrate.predictor.measured import (
 from calibrate.predictor.profiles.latent_modules import MODULES, latent_decode, latent_prefill
 from calibrate.predictor.profiles.matmuls import matmul_table
 from calibrate.predictor.profiles.other_heads_windows import windowed_decodes, windowed_prompts
+from calibrate.predictor.profiles.profile_cells import sound_cells
 from calibrate.predictor.profiles.state_profiles import state_tables
 from replay.model.matmuls import (
     How,
@@ -39,6 +40,7 @@ from replay.model.matmuls import (
     needed_matmuls,
     table_precisions,
 )
+from traces import cut
 
 US_PER_MS = 1000.0
 BYTES_PER_ELEMENT = 2
@@ -91,6 +93,8 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "all_reduce": ("num_gpus", "message_size"),
 }
 """Columns of each kind of table, `op_name` and `latency` besides; the first of `op_name` says which it is."""
+OPTIONAL = ("window_size", "kernel_source")
+"""Columns that are read where a table has them."""
 
 DISTRIBUTIONS = ("power_law_1.01", "power_law_1.2", "balanced")
 """How unevenly tokens go to experts, the one that is taken first first: real routers are not balanced."""
@@ -128,20 +132,20 @@ def _checked(path: Path) -> pd.DataFrame | None:
     """Return a table with its times in µs, None where it is none of operators."""
     try:
         table = pd.read_parquet(path)
-    except (OSError, ValueError) as error:
-        raise ProfileError(f"{path}: not a Parquet table that can be read ({error})") from error
-    if "op_name" not in table.columns or table.empty:
+    except Exception as error:  # damaged bytes raise whatever the library comes upon
+        raise ProfileError(f"{path}: not a Parquet table that can be read ({cut(str(error))})") from error
+    if list(table.columns).count("op_name") != 1 or table.empty:
         return None
     name = str(table["op_name"].iloc[0])
     if name not in NEEDED:
         return None
-    for column in (*NEEDED[name], "latency"):
-        if column not in table.columns:
-            raise ProfileError(
-                f"{path}: no column {column!r} (nearest: {nearest_name(column, table.columns)!r})"
-            )
-    if not pd.api.types.is_numeric_dtype(table["latency"]) or not (table["latency"] > 0).all():
-        raise ProfileError(f"{path}: column 'latency': got a time that is not positive, expected ms > 0")
+    also = [column for column in OPTIONAL if column in table.columns]
+    table = sound_cells(table, path, needed=("op_name", *NEEDED[name], "latency", *also), times=("latency",))
+    if not (table["latency"] > 0).all():
+        row = int(np.flatnonzero(~(table["latency"] > 0))[0])
+        raise ProfileError(
+            f"{path}: column 'latency': got {table['latency'].iloc[row]}, expected ms > 0 (row {row + 1})"
+        )
     return table.assign(time_us=table["latency"] * US_PER_MS)
 
 

@@ -23,6 +23,8 @@ from calibrate.predictor.measured import (
     operator_table,
     shown,
 )
+from calibrate.predictor.profiles.profile_cells import sound_cells
+from traces import cut
 
 Kind = Literal["mlp", "attention", "network", "cpu"]
 
@@ -50,6 +52,7 @@ CPU_OPERATORS: Mapping[str, str] = {
     "inter_process": "ray_comm_time",
 }
 """The five CPU costs by Vidur's names; a column ends in _median, or _mean where there is no median."""
+CPU_TIMES = frozenset(f"{name}_{kind}" for name in CPU_OPERATORS.values() for kind in ("median", "mean"))
 
 NEEDED: Mapping[Kind, tuple[str, ...]] = {
     "mlp": (
@@ -95,32 +98,17 @@ def read_vidur(path: Path, wanted: ProfileQuery) -> list[OperatorTable]:
     try:
         table = pd.read_csv(path)
     except (OSError, ValueError, OverflowError) as error:
-        raise ProfileError(f"{path}: not a CSV that can be read ({error})") from error
+        raise ProfileError(f"{path}: not a CSV that can be read ({cut(str(error))})") from error
     table.columns = [c if c.startswith("time_stats.") else c.lower() for c in map(str, table.columns)]
     kind = next((kind for kind, names in TELLING.items() if any(n in table.columns for n in names)), None)
     if kind is None:
         return []
-    _need(table, NEEDED[kind], path)
     if table.empty:
         raise ProfileError(f"{path}: no rows, expected measurements")
+    times = [name for name in table.columns if name.startswith("time_stats.") or name in CPU_TIMES]
+    table = sound_cells(table, path, needed=NEEDED[kind], times=times, first_row=2)
     reader = {"mlp": _mlp, "attention": _attention, "network": _network, "cpu": _cpu}[kind]
     return reader(table, path, wanted)
-
-
-def _need(table: pd.DataFrame, columns: tuple[str, ...], path: Path) -> None:
-    """Raise ProfileError on the first needed column that is absent or does not hold numbers where it must."""
-    for name in columns:
-        if name not in table.columns:
-            near = nearest_name(name, map(str, table.columns))
-            raise ProfileError(f"{path}: no column {name!r} (nearest: {near!r})")
-    numeric = [c for c in columns if c not in ("collective", "model_name", "use_gated_mlp", "is_prefill")]
-    for name in numeric:
-        if len(table) and not pd.api.types.is_numeric_dtype(table[name]):
-            bad = table[name][
-                pd.to_numeric(table[name].astype(str), errors="coerce").isna() & table[name].notna()
-            ]
-            got = repr(bad.iloc[0]) if len(bad) else "numbers too large for 64 bits"
-            raise ProfileError(f"{path}: column {name!r}: got {got}, expected numbers")
 
 
 def _mlp(table: pd.DataFrame, path: Path, wanted: ProfileQuery) -> list[OperatorTable]:
@@ -160,7 +148,7 @@ def _attention(table: pd.DataFrame, path: Path, wanted: ProfileQuery) -> list[Op
             "num_tensor_parallel_workers": wanted.tp,
         },
     )
-    is_prefill = rows["is_prefill"].astype(str).str.lower().isin(("true", "1"))
+    is_prefill = rows["is_prefill"].astype(bool)
     prefill, decode = rows[is_prefill & (rows["batch_size"] == 1)], rows[~is_prefill]
     for name, part in (("prefill", prefill), ("decode", decode)):
         if part.empty:
@@ -195,12 +183,10 @@ def _network(table: pd.DataFrame, path: Path, wanted: ProfileQuery) -> list[Oper
             near = min(have, key=lambda n: abs(n - wanted.tp))
             raise MissingRows(f"{path}: column 'num_workers': no rows of {wanted.tp} (nearest: {near})")
         column = "time_stats.all_reduce.median"
-        _need(rows, (column,), path)
         found.append(_timed("tensor_parallel_comm", rows, column, {"bytes": "size"}, path))
     if "send_recv" in kinds and wanted.pp > 1:
         rows = _between_stages(table[table["collective"] == "send_recv"], path, wanted)
         column = "time_stats.send_recv.median"
-        _need(rows, (column,), path)
         found.append(_timed("pipeline_parallel_comm", rows, column, {"bytes": "size"}, path))
     return found
 
@@ -243,10 +229,7 @@ def _cpu(table: pd.DataFrame, path: Path, wanted: ProfileQuery) -> list[Operator
 def _rows_of(table: pd.DataFrame, path: Path, shape: Mapping[str, float]) -> pd.DataFrame:
     """Return the rows of a model's shape; raises ProfileError naming the field that differs and the nearest row."""
     columns = list(shape)
-    try:
-        values = table[columns].astype(float)
-    except (TypeError, ValueError) as error:
-        raise ProfileError(f"{path}: columns {', '.join(columns)}: {error}, expected numbers") from error
+    values = table[columns].astype(float)
     rows = table[(values == pd.Series(dict(shape), dtype=float)).all(axis=1)]
     if not rows.empty:
         return rows
@@ -263,12 +246,10 @@ def _timed(
     path: Path,
     notes: tuple[str, ...] = (),
 ) -> OperatorTable:
-    """Return one operator's rows, ms as µs; raises ProfileError on a time that is negative or no number."""
-    if not pd.api.types.is_numeric_dtype(rows[column]):
-        raise ProfileError(f"{path}: column {column!r}: expected times in ms, got text")
+    """Return one operator's rows, ms as µs; raises ProfileError where none has its time."""
+    if column not in rows.columns:
+        raise ProfileError(f"{path}: no column {column!r} (nearest: {nearest_name(column, rows.columns)!r})")
     rows = rows[rows[column].notna()]
-    if (rows[column] < 0).any():
-        raise ProfileError(f"{path}: column {column!r}: got {rows[column].min()}, expected a time >= 0")
     return operator_table(
         operator,
         {name: rows[theirs].astype(float) for name, theirs in features.items()},

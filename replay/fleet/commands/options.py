@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from replay.argument_ranges import AVAILABILITY, FLEET_REQUESTS, RATE
 from replay.fleet.inputs import OUTPUT_FRAC, SPILL_PER_ENGINE
 from traces.console.options import AnswerForm, PricesOption
 from traces.strict.option_table import option_table
@@ -18,7 +19,9 @@ WorkloadOption = Annotated[
         help="Lengths: a JSON list of pairs (total tokens, share of requests up to it), a trace, or a file of Azure, …",
     ),
 ]
-RateOption = Annotated[float, typer.Option(min=1e-6, max=1e6, metavar="R", help="Requests per second.")]
+RateOption = Annotated[
+    float, typer.Option(min=RATE.least, max=RATE.most, metavar="R", help="Requests per second.")
+]
 ArrivalOption = Annotated[
     Literal["poisson", "constant", "gamma", "weibull", "trace"] | None,
     typer.Option(
@@ -71,8 +74,8 @@ CapOption = Annotated[
 AvailabilityOption = Annotated[
     float,
     typer.Option(
-        min=0.01,
-        max=1.0,
+        min=AVAILABILITY.least,
+        max=AVAILABILITY.most,
         metavar="A",
         help="Share of the nodes that are up on average (0.987). More nodes are provisioned accordingly; the output "
         "says how often they suffice, and how many it takes for 99 % of the time.",
@@ -96,7 +99,12 @@ MeasureOption = Annotated[
 ]
 NumRequestsOption = Annotated[
     int,
-    typer.Option(min=1000, max=1_000_000, metavar="N", help="Smallest number of requests per simulation."),
+    typer.Option(
+        min=FLEET_REQUESTS.least,
+        max=FLEET_REQUESTS.most,
+        metavar="N",
+        help="Smallest number of requests per simulation.",
+    ),
 ]
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed for arrivals and lengths.")]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from replay.argument_ranges import AVAILABILITY, RATE
 from replay.search.prices import MOST_PRICE
 from sim.fleet import GpuProfile, Lengths
 from sim.fleet.sizing import MOST_ENGINES, Infeasible, Objective, PoolSize
@@ -12,8 +13,7 @@ from traces import ConfigError
 from traces.strict.limits import MOST_TOKENS
 
 Range = tuple[float, float]
-RATES: Final[Range] = (1e-6, 1e6)
-"""Requests per second: one in eleven days, to a million."""
+RATES: Final[Range] = (RATE.least, RATE.most)
 PRICES: Final[Range] = (1e-6, MOST_PRICE)
 """Of an engine or a GPU and hour, in any currency."""
 FACTORS: Final[Range] = (1.0, 1000.0)
@@ -22,7 +22,7 @@ FAILURES_PER_DAY: Final[Range] = (0.0, 86_400.0)
 """Of a node."""
 REPAIR_HOURS: Final[Range] = (0.0, 8_784.0)
 """A year at most."""
-LEAST_UP: Final = 0.01
+LEAST_UP: Final = AVAILABILITY.least
 """Share of the nodes, as the option --availability has it."""
 
 WATTS: Final[Range] = (0.0, 1e6)

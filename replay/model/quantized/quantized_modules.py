@@ -24,7 +24,7 @@ from replay.model.quantized.expression_parser import (
 )
 from replay.model.quantized.linear_matcher import Effort, Matcher, matcher_of
 from replay.model.shape import Attention, Experts, Precision
-from traces import ConfigError
+from traces import ConfigError, quoted
 
 Parts = Mapping[str, Precision]
 """Precisions of the parts of a model: ``attention``, ``mlp`` and ``experts``."""
@@ -405,7 +405,7 @@ def _expression(text: str, *, where: str) -> Tree:
         return parse_expression(text)
     except NotRead as error:
         raise ConfigError(
-            f"{where}: got {f're:{text}'[:80]!r}, expected a regular expression of a form that is read ({error})"
+            f"{where}: got {quoted(f're:{text}')}, expected a regular expression of a form that is read ({error})"
         ) from error
 
 

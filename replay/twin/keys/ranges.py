@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 
 import yaml
 
+from replay.argument_ranges import GPUS
 from traces import ConfigError
 from traces.strict.section import Section
 from traces.strict.yaml_nodes import is_null, line_of, place
 
-_GPUS = (1, 65_536)
+_GPUS = (GPUS.least, GPUS.most)
 _RATE = (1e-6, 1e9)
 _TIME_US = (0, 1e9)
 RANGES: Mapping[str, tuple[float, float]] = {
@@ -35,6 +36,8 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "cluster.pools.cost_per_gpu_hour": (0, 1e9),
     "cluster.retries.max_attempts": (2, 1000),
     "cluster.disaggregation.kv_bandwidth_gbps": (1e-3, 1e6),
+    "cluster.disaggregation.kv_bytes_per_token": (1, 1e8),
+    "cluster.failures.mtbf_us": (1000, 1e15),
     **dict.fromkeys((f"cluster.autoscaler.{name}" for name in ("interval_us", "repeat_us")), (1000, 1e15)),
     "cluster.autoscaler.max_instances": (1, 100_000),
     "cluster.autoscaler.target": (1e-9, 1e12),
@@ -42,7 +45,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "cluster.routing.prefix_capacity_blocks": (1, 1e9),
     "cluster.node_pools.max_nodes": (1, 100_000),
 }
-"""The least and the most by the key's path, in the key's unit. Other keys have ranges where they are read."""
+"""The least above 0 and the most by the key's path, in the key's unit. Other keys have ranges where they are read."""
 MAPPINGS = ("cluster.flow_control.slo_targets_us",)
 """Keys whose mappings have the user's own names."""
 

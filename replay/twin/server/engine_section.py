@@ -22,7 +22,7 @@ from sim import (
     engine_defaults,
     is_known,
 )
-from traces import ConfigError
+from traces import ConfigError, cut
 from traces.strict.section import Section
 from traces.strict.yaml_nodes import place
 
@@ -32,7 +32,9 @@ def read_version(root: Section) -> str:
     version = root.text("vllm_version") or RULES_VERSION
     if not is_known(version):
         line = root.key_lines["vllm_version"]
-        raise ConfigError(f"vllm_version: got {version}, expected {KNOWN_VERSIONS} ({root.file}:{line})")
+        raise ConfigError(
+            f"vllm_version: got {cut(str(version))}, expected {KNOWN_VERSIONS} ({root.file}:{line})"
+        )
     return version
 
 

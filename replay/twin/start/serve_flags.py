@@ -9,12 +9,13 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from replay.twin.keys.ranges import RANGES
 from replay.twin.kv_cache.retention_interval import ALL
 from replay.twin.start.flag_table import FLAGS, SHORT, KnownFlag
 from replay.twin.start.json_flags import no_json, offloading_gib, readable_integer, with_json_flags
 from replay.twin.start.speculation import from_config
 from replay.twin.start.what_starts import launch_of
-from traces import ConfigError
+from traces import ConfigError, quoted
 
 UNKNOWN: Final = "not in the twin"
 LIKE: Final = 0.85
@@ -227,7 +228,13 @@ def _value(known: KnownFlag, written: str, *, value: str | None) -> object:
     if known.kind == "interval" and (value or "").lower() == ALL:
         return ALL
     if known.kind in ("integer", "interval"):
-        return _integer(written, value)
+        number = _integer(written, value)
+        low, high = RANGES.get(f"{known.section}.{known.name}", (-math.inf, math.inf))
+        if not low <= number <= high:
+            raise ConfigError(
+                f"{written}: got {quoted(number)}, expected an integer from {low:,} to {high:,}"
+            )
+        return number
     if known.kind in ("fraction", "number"):
         return _fraction(written, value, most=1.0 if known.kind == "fraction" else None)
     if known.kind == "choice" and value not in ("fcfs", "priority"):

@@ -12,6 +12,8 @@ Decider = Literal["always", "never", "prefix-threshold"]
 
 MOST_GBPS = 1e6
 """The largest bandwidth that is accepted."""
+MOST_BYTES = 10**8
+"""Of a token's KV: of a prompt of a million, 64 bits still hold the fractions of its bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,7 @@ class Disaggregation:
         check_flag("contention", self.contention)
         if self.kv_bytes_per_token is not None:
             check_integer("kv_bytes_per_token", self.kv_bytes_per_token, least=0)
+            check_number("kv_bytes_per_token", self.kv_bytes_per_token, least=0, most=MOST_BYTES)
 
     @property
     def moves_kv(self) -> bool:

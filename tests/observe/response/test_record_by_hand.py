@@ -165,7 +165,7 @@ def test_the_first_fault_the_first_fingerprint_and_the_last_reason_stand() -> No
 def test_a_payload_is_quoted_up_to_eighty_characters() -> None:
     assert read(b"data: " + b"x" * 80 + b"\n\n").fault == f"event 0: got '{'x' * 80}', expected a JSON object"
     assert (
-        read(b"data: " + b"x" * 81 + b"\n\n").fault == f"event 0: got '{'x' * 80}'…, expected a JSON object"
+        read(b"data: " + b"x" * 81 + b"\n\n").fault == f"event 0: got '{'x' * 79}…', expected a JSON object"
     )
 
 
@@ -259,7 +259,7 @@ def test_an_answer_in_one_piece() -> None:
     long = read_unstreamed([b"<" * 5000], 70, whole=True, hide=lambda said: str(len(said)))
     assert long.fault == "body: got '4096', expected a JSON object", "so much is looked through for secrets"
     wrong = read_unstreamed([b"<" * 90], 70, whole=True)
-    assert wrong.fault == f"body: got '{'<' * 80}', expected a JSON object"
+    assert wrong.fault == f"body: got '{'<' * 79}…', expected a JSON object"
 
 
 # -- its row -------------------------------------------------------------------------------------------------
@@ -326,6 +326,7 @@ def test_every_column_of_a_row() -> None:
         "guided": None,
         "attempt": None,
         "num_token_reads": 1,  # 3 µs apart: one read
+        "first_token_early_us": None,
         "first_chunk_tokens": 2,
         "reasoning_tokens": None,
         "hidden_tokens": None,

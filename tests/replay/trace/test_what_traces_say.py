@@ -191,6 +191,14 @@ def test_a_window_measures_what_was_sent_in_it_and_finished_in_it(replayed: Repl
     assert late["measured"]["from_us"] == half  # type: ignore[index]
 
 
+def test_a_window_behind_a_run_s_end_holds_nothing() -> None:
+    window = parse_measured("1000000s:", None).window(duration_us=1_142_000)
+    assert window is not None
+    assert window.to_us > window.from_us == 10**12
+    with pytest.raises(ConfigError, match="from_us: got -1, expected an integer from 0"):
+        MeasuredPart(from_us=-1)
+
+
 @pytest.mark.parametrize(
     ("measure", "frac", "expected"),
     [

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from traces.errors import TraceError
+from traces.errors import TraceError, quoted
 from traces.header import ClientInfo, ClosedLoop, Header, Source
 from traces.importers.benchmarks.result_rows import (
     Measured,
@@ -40,7 +40,7 @@ def read_genai_bench(path: Path) -> Trace:
         raise TraceError(f"{path.name}: individual_request_metrics: got none, expected at least one request")
     unit = of(found, "_time_unit") or "s"
     if not isinstance(unit, str) or unit not in _PER_S:
-        raise TraceError(f"{path.name}: _time_unit: got {str(unit)[:60]!r}, expected s or ms")
+        raise TraceError(f"{path.name}: _time_unit: got {quoted(str(unit))}, expected s or ms")
     per_s = _PER_S[unit]
     rows = [
         row

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from traces.errors import TraceError
+from traces.errors import TraceError, quoted
 from traces.header import ClientInfo, ClosedLoop, Header, Source
 from traces.importers.benchmarks.result_rows import (
     Measured,
@@ -248,5 +248,5 @@ def _integer(value: object) -> object:
 
 def _ns(value: object, *, what: str) -> int:
     if type(value) is not int or not 0 <= value <= MOST_US * 1000:
-        raise TraceError(f"{what}: got {str(value)[:60]!r}, expected a time in ns")
+        raise TraceError(f"{what}: got {quoted(str(value))}, expected a time in ns")
     return value

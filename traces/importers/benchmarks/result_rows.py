@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from traces.errors import TraceError
+from traces.errors import TraceError, quoted
 from traces.importers.conversation_turns import Conversations, Turn, conversations_of
 from traces.importers.short_names import MOST_CHARACTERS
 from traces.strict.json_text import finite, parse_value, read_bytes
@@ -106,9 +106,9 @@ def seconds(value: object, *, what: str) -> float | None:
     try:
         number = finite(value)
     except (ValueError, TypeError, OverflowError) as error:
-        raise TraceError(f"{what}: got {str(value)[:60]!r}, expected a number of seconds") from error
+        raise TraceError(f"{what}: got {quoted(str(value))}, expected a number of seconds") from error
     if isinstance(value, bool | str) or not 0 <= number <= MOST_S:
-        raise TraceError(f"{what}: got {str(value)[:60]!r}, expected a number of seconds >= 0")
+        raise TraceError(f"{what}: got {quoted(str(value))}, expected a number of seconds >= 0")
     return number
 
 
@@ -118,7 +118,7 @@ def tokens(value: object, *, what: str) -> int | None:
         return None
     is_whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
     if not is_whole or not 0 <= value <= MOST_TOKENS:  # type: ignore[operator]  # a number
-        raise TraceError(f"{what}: got {str(value)[:60]!r}, expected an integer >= 0, at most {MOST_TOKENS}")
+        raise TraceError(f"{what}: got {quoted(str(value))}, expected an integer >= 0, at most {MOST_TOKENS}")
     return int(value)  # type: ignore[call-overload, no-any-return]  # a number
 
 

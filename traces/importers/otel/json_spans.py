@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final, NoReturn
 
+from traces.errors import quoted
 from traces.importers.otel.span import SPAN_ID_BYTES, TRACE_ID_BYTES, WANTED, Span, Value, hex_id
 from traces.strict.json_text import MOST_DIGITS, finite
 
@@ -98,6 +99,4 @@ def _text(value: object) -> str:
 
 
 def _refuse(where: str, value: object, expected: str) -> NoReturn:
-    shown = repr(value)
-    shown = shown if len(shown) <= 60 else shown[:57] + "..."
-    raise ValueError(f"{where}: got {shown}, expected {expected}")
+    raise ValueError(f"{where}: got {quoted(value)}, expected {expected}")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from traces.importers.noted import name_of
 from traces.importers.otel.span import (
     CACHED,
     CONVERSATION,
@@ -46,7 +47,6 @@ FIRST_NS: Final = 946_684_800 * 10**9
 LAST_NS: Final = 7_258_118_400 * 10**9
 """From 2000 to 2200: a clock with another year was not set."""
 MOST_LATENCY_S: Final = 1e6
-_LONGEST_TEXT: Final = 500
 _MOST_DIGITS: Final = 12
 _PREFIXES: Final = ("chatcmpl-", "cmpl-")
 
@@ -127,7 +127,7 @@ def request_of(span: Span) -> SpanRequest | LeftOut | None:
     return SpanRequest(
         span_id=span.span_id,
         trace_id=span.trace_id if span.trace_id.strip("0") else "",
-        conversation=_text(_first(span, CONVERSATION)),
+        conversation=name_of(_first(span, CONVERSATION)),
         is_server=is_server,
         start_us=start_us,
         first_token_us=None if first_us is None else start_us + first_us,
@@ -139,10 +139,10 @@ def request_of(span: Span) -> SpanRequest | LeftOut | None:
         queue_us=_us(said.get(QUEUE)),
         prefill_us=_us(said.get(PREFILL)),
         decode_us=_us(said.get(DECODE)),
-        model=_text(_first(span, MODEL)),
-        x_request_id=_x_request_id(_text(_first(span, REQUEST_ID))),
-        finish_reason=_text(said.get(FINISH)),
-        error=(_text(span.message) or _text(said.get(ERROR)) or "error") if has_failed else None,
+        model=name_of(_first(span, MODEL)),
+        x_request_id=_x_request_id(name_of(_first(span, REQUEST_ID))),
+        finish_reason=name_of(said.get(FINISH)),
+        error=(name_of(span.message) or name_of(said.get(ERROR)) or "error") if has_failed else None,
     )
 
 
@@ -202,10 +202,6 @@ def _us(seconds: Value, *, most_us: int | None = None) -> int | None:
         return None
     us = round(seconds * 1e6)
     return us if most_us is None or us <= most_us else None
-
-
-def _text(value: Value) -> str | None:
-    return value[:_LONGEST_TEXT] if isinstance(value, str) and value else None
 
 
 def _x_request_id(name: str | None) -> str | None:

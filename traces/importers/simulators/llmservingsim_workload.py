@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from traces.errors import TraceError
+from traces.errors import TraceError, quoted
 from traces.header import Header, Source
 from traces.importers.noted import SHARE_UNKNOWN, left_out
 from traces.importers.prefix_numbers import PrefixNumbers
@@ -133,7 +133,7 @@ class _Workload:
         name, calls = said.get("session_id"), said["sub_requests"]
         if not isinstance(name, str) or not 0 < len(name) <= MOST_CHARACTERS or name in self._names:
             raise TraceError(
-                f"{where}: session_id: got {str(name)[:60]!r}, expected a name of its own, "
+                f"{where}: session_id: got {quoted(str(name))}, expected a name of its own, "
                 f"of at most {MOST_CHARACTERS} characters"
             )
         if not isinstance(calls, list) or not calls or not all(isinstance(call, dict) for call in calls):
@@ -210,7 +210,7 @@ def _lengths(said: Mapping[str, Any], *, where: str) -> tuple[int, int]:
     for key in ("input_toks", "output_toks"):
         value = said.get(key)
         if type(value) is not int or not 0 <= value < 2**63:
-            got = repr(value)[:60] if key in said else "nothing"
+            got = quoted(value) if key in said else "nothing"
             raise TraceError(f"{where}: {key}: got {got}, expected an integer >= 0")
         found.append(value)
     return found[0], found[1]
@@ -222,5 +222,5 @@ def _us(said: Mapping[str, Any], key: str, *, where: str) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST_US * 1000:
-        raise TraceError(f"{where}: {key}: got {repr(value)[:60]}, expected an integer >= 0")
+        raise TraceError(f"{where}: {key}: got {quoted(value)}, expected an integer >= 0")
     return int(np.rint(value / 1000))

@@ -121,6 +121,8 @@ def test_numbers_are_read_as_vllm_reads_them(written: str, tokens: int) -> None:
         ("vllm serve m --max-num-seqs", "--max-num-seqs: got nothing, expected an integer"),
         ("vllm serve m --max-num-seqs 1.5K", "--max-num-seqs: got 1.5K, expected an integer"),
         ("vllm serve m --scheduling-policy sjf", "--scheduling-policy: got sjf, expected fcfs or priority"),
+        ("vllm serve m -tp 0", "-tp: got 0, expected an integer from 1 to 65,536"),
+        ("vllm serve m --data-parallel-size -1", "--data-parallel-size: got -1, expected an integer"),
         ("vllm serve m --block-size 0", "block_size: got 0, expected an integer >= 1"),
     ],
 )

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import replay.model
 from replay.twin.config_keys import all_keys
 from replay.twin.config_read import load_config
 from replay.twin.keys.overlay import Setting
@@ -116,11 +117,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("twins")
     (path / "own.py").write_text(OWN)
     (path / "moe.json").write_text(json.dumps(MIXTRAL))
-    dense = json.loads(
-        (
-            Path(load_config.__code__.co_filename).parents[1] / "model/configs/Qwen--Qwen3-0.6B.json"
-        ).read_text()
-    )
+    dense = json.loads((Path(replay.model.__file__).parent / "configs/Qwen--Qwen3-0.6B.json").read_text())
     for name, quantization in QUANTIZED.items():
         (path / f"{name}.json").write_text(json.dumps({**dense, "quantization_config": quantization}))
     for name, step_us in (("table", 3.0), ("other", 4.0)):

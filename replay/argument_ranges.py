@@ -1,0 +1,43 @@
+"""The ranges of what both a function of ``replay`` and an option take: each is said here, and both refer to it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from traces.strict.arguments import Count, Number, OfClass
+from traces.strict.limits import MOST_REQUESTS, MOST_TOKENS, MOST_US
+
+RATE: Final = Number(1e-6, 1e6)
+"""Requests per second: one in eleven days, to a million."""
+FACTOR: Final = Number(1e-6, 1e6)
+"""By which a twin's steps are longer."""
+AVAILABILITY: Final = Number(0.01, 1.0)
+JOBS: Final = Count(1, 1024)
+SEEDS: Final = Count(1, 50)
+BEST: Final = Count(1, 50)
+"""Of candidates, those that are shown."""
+GPUS: Final = Count(1, 65_536)
+"""That share a layer."""
+PORT: Final = Count(0, 65_535)
+CONCURRENCY: Final = Count(1, MOST_REQUESTS)
+USERS: Final = Count(0, MOST_REQUESTS)
+"""0: as many as there are sessions."""
+TOKENS: Final = Count(1, MOST_TOKENS)
+LOOKAHEAD: Final = Count(0, 1024)
+"""Tokens behind a block that belong to its content."""
+TIME_US: Final = Count(0, MOST_US)
+THINK_TIME_S: Final = Number(0, MOST_US / 1e6)
+FLEET_REQUESTS: Final = Count(1000, 1_000_000)
+"""The fewest of a fleet's simulation; it takes more where queues need longer."""
+PROMPTS: Final = Count(1, 1_000_000)
+SAMPLES: Final = Count(1, 1_000_000)
+SHARE: Final = Number(1e-6, 1)
+"""Of the answers with which a batch ends."""
+TIMES: Final = Number(1, 10)
+"""How often samples may be drawn for one that is answered."""
+BATCHES: Final = Count(1, 10_000)
+
+LOAD: Final = OfClass(("Trace", "WorkloadOptions"), "a trace, or options of a workload")
+WORKLOAD: Final = OfClass(("WorkloadOptions",), "options of a workload")
+LENGTHS: Final = OfClass(("Trace", "Lengths", "PurePath", "str"), "a trace, lengths, or the file of either")
+NAMES: Final = OfClass(("str", "PurePath", "Sequence", "list", "tuple"), "names or paths")

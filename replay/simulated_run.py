@@ -18,12 +18,12 @@ from replay.argument_ranges import CONCURRENCY, TIME_US
 from replay.cluster.infrastructure import summarize_infrastructure
 from replay.cluster.over_time import POINTS, stretches, summarize_over_time
 from replay.cluster.simulate import FleetRun, simulate_fleet
+from replay.cluster.waiting_causes import IN_WORDS
 from replay.pace_band import PaceBand, pace_band
 from replay.run_verdict import LostRequests, judge_run
 from replay.sessions.prefix_hashes import sessions_grow
 from replay.sessions.reuse import KVReuse, kv_reuse
 from replay.sessions.session_summary import add_cost, cache_needs
-from replay.timeline.waiting_causes import IN_WORDS
 from replay.trace.measured_window import EVERYTHING, MeasuredPart
 from replay.trace.pacing import Loop, Pacing, pacing_of
 from replay.trace.request_columns import At
@@ -265,12 +265,14 @@ class Run(NotebookAnswer):
             return None
         from replay.cluster.late_scaling import late_scaling
         from replay.cluster.summary import summarize_cluster
+        from replay.timeline.watch_fleet import waited_us
 
         found = summarize_cluster(
             self.fleet,
             self.cluster,
             measured=self.plan.settings.measured,
             kv_block_bytes=self.twin.kv_block_bytes,
+            waited_us=waited_us(self.fleet, self.cluster),
         )
         if self.judged is not None:
             found["pathologies"] += late_scaling(self.judged.stretches, self.fleet, self.cluster)

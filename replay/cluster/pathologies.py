@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.cluster.queued_at import queued_at
-from replay.timeline.waiting_causes import IN_WORDS
-from replay.timeline.watch_fleet import waited_us
+from replay.cluster.lives import queued_at
+from replay.cluster.waiting_causes import IN_WORDS
 from replay.trace.group_summary import rows_by_name
 from sim import Int64s, Status
 from sim.cluster import AlwaysBusiest, CacheAware, Session
@@ -20,8 +19,10 @@ from traces import request_priorities
 from traces.facts import AnswerPart
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from replay.cluster.simulate import FleetRun
-    from replay.timeline.waiting_causes import Resource
+    from replay.cluster.waiting_causes import Resource
     from sim.cluster import ClusterConfig
 
 LEAST_SHARE = 0.01
@@ -53,11 +54,16 @@ class Pathology(TypedDict):
     text: str
 
 
-def pathologies(run: FleetRun, cluster: ClusterConfig) -> list[Pathology]:
-    """Return a run's problems, in a fixed order; an empty list if no figure exceeds its limit."""
+def pathologies(
+    run: FleetRun, cluster: ClusterConfig, waited_us: Mapping[Resource, float] | None
+) -> list[Pathology]:
+    """Return a run's problems, in a fixed order; an empty list if no figure exceeds its limit.
+
+    ``waited_us``: how long requests waited at the instances for each resource; None: not known.
+    """
     found = [
         _priority_inversion(run),
-        _head_of_line(run, cluster),
+        _head_of_line(run, cluster, waited_us or {}),
         *_starvation(run),
         _imbalance(run, cluster),
         _thrash(run),
@@ -104,7 +110,9 @@ def num_overtaken(queued_us: Int64s, scheduled_us: Int64s, urgency: Int64s) -> i
     return total
 
 
-def _head_of_line(run: FleetRun, cluster: ClusterConfig) -> Pathology | None:
+def _head_of_line(
+    run: FleetRun, cluster: ClusterConfig, waited_us: Mapping[Resource, float]
+) -> Pathology | None:
     """Name requests that waited although a seat was free: the head of the queue found no room or no token budget.
 
     Where most wait for something that holds up nobody else, an adapter's place, they are passed over. The time in which
@@ -131,7 +139,7 @@ def _head_of_line(run: FleetRun, cluster: ClusterConfig) -> Pathology | None:
     share = num_blocked / max(len(outcomes.status), 1)
     if share < LEAST_SHARE:
         return None
-    cause = _beside_a_seat(run, cluster)
+    cause = _beside_a_seat(waited_us)
     return Pathology(
         name="no adapter place" if cause == "adapter" else "head-of-line blocking",
         where=None,
@@ -142,11 +150,11 @@ def _head_of_line(run: FleetRun, cluster: ClusterConfig) -> Pathology | None:
     )
 
 
-def _beside_a_seat(run: FleetRun, cluster: ClusterConfig) -> Resource | None:
+def _beside_a_seat(waited_us: Mapping[Resource, float]) -> Resource | None:
     """Return what requests wait for longest, all together, while a seat is free; None where that is not known."""
     waited = {
         cause: waited
-        for cause, waited in (waited_us(run, cluster) or {}).items()
+        for cause, waited in waited_us.items()
         if cause not in ("seats", "grammar", "KV transfer") and waited > 0
     }
     return max(waited, key=lambda cause: waited[cause], default=None)

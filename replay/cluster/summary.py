@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypedDict
 
 import numpy as np
@@ -18,6 +19,7 @@ from replay.cluster.infrastructure import (
 from replay.cluster.lives import spans_up
 from replay.cluster.pathologies import Pathology, pathologies, pathology_parts
 from replay.cluster.simulate import FleetRun, exit_name
+from replay.cluster.waiting_causes import Resource
 from replay.trace.group_summary import jain_fairness
 from replay.trace.kv_offload import KvOffload, summarize_kv_offload
 from replay.trace.measured_window import EVERYTHING, MeasuredPart, measured_rows
@@ -83,11 +85,13 @@ def summarize_cluster(
     *,
     measured: MeasuredPart = EVERYTHING,
     kv_block_bytes: int | None = None,
+    waited_us: Mapping[Resource, float] | None = None,
 ) -> ClusterSummary:
     """Return what a run adds to the document; its ways out add up to its requests.
 
     ``measured``: the requests that instances' latencies and counts of requests, tokens and hits are of; steps, busy
-    time, preemptions, ways out and pathologies are of the whole run.
+    time, preemptions, ways out and pathologies are of the whole run. ``waited_us``: how long requests waited for each
+    resource, which names what blocked them.
     """
     counted = measured_rows(run.trace, measured.window(duration_us=run.result.duration_us))
     instance = np.where(counted, run.result.instance, -1)
@@ -125,7 +129,7 @@ def summarize_cluster(
         infrastructure=summarize_infrastructure(run, cluster),
         retries=summarize_retries(run),
         instances=instances,
-        pathologies=pathologies(run, cluster),
+        pathologies=pathologies(run, cluster, waited_us),
     )
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from replay.cluster.waiting_causes import IN_WORDS
 from replay.distribution import Distribution
 from replay.pace_band import SHOWN, PaceBand, band_lead, band_rows
-from replay.timeline.waiting_causes import IN_WORDS
 from replay.timeline.watch_engine import Usage
 from replay.trace.kv_offload import hits_by_tier, offload_text
 from replay.trace.simulation_summary import SimulationSummary

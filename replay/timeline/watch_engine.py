@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.timeline.waiting_causes import OwnCauses, Resource, head_at, own_causes
+from replay.cluster.waiting_causes import OwnCauses, Resource, head_at, own_causes
 from replay.trace.client_network import at_server, client_network
 from replay.trace.pacing import Pacing, paced_requests
 from sim import Engine, Outcomes, Requests, Status

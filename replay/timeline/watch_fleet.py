@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.cluster.lives import spans_up
-from replay.cluster.queued_at import queued_at
-from replay.timeline.waiting_causes import OwnCauses, number_between, own_causes
+from replay.cluster.lives import queued_at, spans_up
+from replay.cluster.waiting_causes import OwnCauses, number_between, own_causes
 from replay.timeline.watch_engine import ServerLooks, Usage, counted, head_need_frac, short_of, waits_by_cause
 
 Floats = NDArray[np.float64]
 
 if TYPE_CHECKING:
     from replay.cluster.simulate import FleetRun
-    from replay.timeline.waiting_causes import Resource
+    from replay.cluster.waiting_causes import Resource
     from sim import EngineConfig
     from sim.cluster import ClusterConfig, Life
 

@@ -11,8 +11,8 @@ import pytest
 
 import replay
 from replay import load_config
+from replay.cluster.waiting_causes import IN_WORDS
 from replay.simulated_run import Run
-from replay.timeline.waiting_causes import IN_WORDS
 from replay.twin.twin_config import TwinConfig, with_pools
 from traces import Header, Trace, make_trace
 

@@ -89,9 +89,8 @@ def summarize_cluster(
 ) -> ClusterSummary:
     """Return what a run adds to the document; its ways out add up to its requests.
 
-    ``measured``: the requests that instances' latencies and counts of requests, tokens and hits are of; steps, busy
-    time, preemptions, ways out and pathologies are of the whole run. ``waited_us``: how long requests waited for each
-    resource, which names what blocked them.
+    ``measured``: whose latencies, counts, tokens and hits instances have; all else is of the whole run. ``waited_us``:
+    see ``pathologies``.
     """
     counted = measured_rows(run.trace, measured.window(duration_us=run.result.duration_us))
     instance = np.where(counted, run.result.instance, -1)

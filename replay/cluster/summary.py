@@ -116,20 +116,22 @@ def summarize_cluster(
         )
     ]
     _add_tiers(instances, run, cluster, instance, kv_block_bytes=kv_block_bytes)
-    served = {life.instance for life in run.result.infrastructure.lives if life.ready_us is not None}
-    serving = np.array(
-        [role != "prefill" and number in served for number, role in enumerate(cluster.role_of)]
-    )
     return ClusterSummary(
         routing_policy=routing_name(cluster.routing),
         num_by_exit={exit_name(way): count for way, count in run.result.num_by_exit.items() if count},
-        jain_fairness=_jain_fairness(run, ends - starts, serving),
+        jain_fairness=_jain_fairness(run, ends - starts, _serving(run, cluster)),
         disaggregation=summarize_handoff(run, cluster, counted),
         infrastructure=summarize_infrastructure(run, cluster),
         retries=summarize_retries(run),
         instances=instances,
         pathologies=pathologies(run, cluster, waited_us),
     )
+
+
+def _serving(run: FleetRun, cluster: ClusterConfig) -> NDArray[np.bool_]:
+    """Return which instances were ever ready and decode."""
+    served = {life.instance for life in run.result.infrastructure.lives if life.ready_us is not None}
+    return np.array([role != "prefill" and number in served for number, role in enumerate(cluster.role_of)])
 
 
 def _jain_fairness(run: FleetRun, counts: Int64s, serving: NDArray[np.bool_]) -> float | None:

@@ -155,6 +155,7 @@ def calibrate(
     met = list({id(each): each for each, _ in [*fitted, *held_out]}.values())
     pace = pace_of(found, run_to_run=options.run_to_run.bound)
     range_ = without_missed(union(loads_of([source.trace for source in observed], spans)), met)
+    range_ = range_.within(found.config.engine.max_num_seqs)
     found = replace(found, config=replace(found.config, fitted=range_, pace=pace))
     calibration = _assembled(
         held_out, fitted, options=options, repeats=repeats, config=found.config, unseen=how

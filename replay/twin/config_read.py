@@ -18,7 +18,7 @@ from sim import (
     InvalidConfig,
 )
 from traces import ConfigError
-from traces.strict.section import Section, read_section
+from traces.strict.section import Section, read_section, section_of_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -74,6 +74,12 @@ def load_config(
             changed, path, defaults=defaults, latency_model=latency_model, allows_cluster=allows_cluster
         ),
     )
+
+
+def read_config_text(text: str, path: Path) -> TwinConfig:
+    """Return the configuration that TWIN.yaml text has at ``path``, where nothing need stand yet. Raises ConfigError."""
+    root = section_of_text(text, file=str(path))
+    return _read(root, path, defaults=None, latency_model=None, allows_cluster=True)
 
 
 def _told(

@@ -239,7 +239,7 @@ def misfit_notes(sources: list[ProfileSource], *, power: bool = False) -> list[s
             "--prices has your prices"
             for each in of_table
         ),
-        *([f"power: {power_source()}"] if power and of_table else []),
+        *([f"power: {power_source()}"] if power and any(each.idle_between_w for each in sources) else []),
         *_derived(sources),
     ]
 

@@ -12,6 +12,7 @@ from replay.twin.keys.overlay import Setting, named, overlaid, setting_of
 from replay.twin.keys.ranges import check_ranges
 from replay.twin.server.engine_section import other_places
 from replay.twin.server.read_server import read_server
+from replay.twin.start.other_flags import in_own_words
 from replay.twin.twin_config import TwinConfig
 from replay.twin.what_if.unanswered import Change, Simulated, unanswered_of
 from sim import (
@@ -55,9 +56,12 @@ def load_config(
     path = Path(path)
     root = overlaid(read_section(path), learned) if learned else read_section(path)
     if not settings:
-        return _read(
-            root, path, defaults=defaults, latency_model=latency_model, allows_cluster=allows_cluster
-        )
+        try:
+            return _read(
+                root, path, defaults=defaults, latency_model=latency_model, allows_cluster=allows_cluster
+            )
+        except ConfigError as error:
+            raise ConfigError(in_own_words(str(error))) from error
     changes = [setting_of(each) for each in settings]
     plain, root = root, overlaid(root, changes)
     try:
@@ -65,7 +69,7 @@ def load_config(
             root, path, defaults=defaults, latency_model=latency_model, allows_cluster=allows_cluster
         )
     except ConfigError as error:
-        raise named(error, changes) from error
+        raise ConfigError(in_own_words(str(named(error, changes)))) from error
     return _told(
         found,
         (plain, root),
@@ -77,7 +81,7 @@ def load_config(
 
 
 def read_config_text(text: str, path: Path) -> TwinConfig:
-    """Return the configuration that TWIN.yaml text has at ``path``, where nothing need stand yet. Raises ConfigError."""
+    """Return the configuration of TWIN.yaml text, as if it stood at ``path``. Raises ConfigError."""
     root = section_of_text(text, file=str(path))
     return _read(root, path, defaults=None, latency_model=None, allows_cluster=True)
 

@@ -44,9 +44,7 @@ SESSIONS = (
     "  computed again",
 )
 """Rows of sessions as wholes."""
-NO_PACE = (
-    "verdict -: answers set the pace, so there is no rate to fall behind; what is too slow, --slo ttft=500ms says"
-)
+NO_PACE = "verdict -: answers set the pace, so there is no rate to fall behind; what is too slow, --slo ttft=500ms says"
 """Why there is no verdict where requests wait for answers."""
 SWEPT = ("rate",)
 """Loads of which several may be simulated side by side, and of which a server keeps up with some."""

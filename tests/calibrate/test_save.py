@@ -114,6 +114,7 @@ def _blackbox(here: Path) -> Path:
     )
     return path
 
+
 @pytest.mark.usefixtures("here")
 def test_no_more_requests_ran_than_the_fitted_server_has_seats(capsys: pytest.CaptureFixture[str]) -> None:
     Path("guess.yaml").write_text(

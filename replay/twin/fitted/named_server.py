@@ -76,7 +76,12 @@ def named_server(
 
 
 def text_with_server(
-    text: str, server: NamedServer, *, path: Path, notes: Sequence[str], read: Callable[[str, Path], TwinConfig]
+    text: str,
+    server: NamedServer,
+    *,
+    path: Path,
+    notes: Sequence[str],
+    read: Callable[[str, Path], TwinConfig],
 ) -> str:
     """Return TWIN.yaml text with as many of the server's keys as leave its simulation as it is.
 
@@ -92,7 +97,10 @@ def text_with_server(
             found = read(written, path)
             faults = set(found.will_not_start) - set(alone.will_not_start)
             if found == alone and not faults and set(found.notes) <= {*alone.notes, *notes}:
-                is_whole = (each.hardware.get("gpu"), each.latency) == (server.hardware.get("gpu"), server.latency)
+                is_whole = (each.hardware.get("gpu"), each.latency) == (
+                    server.hardware.get("gpu"),
+                    server.latency,
+                )
                 return written if is_whole else f"{NOT_WRITTEN}\n{written}"
     return f"{NOT_WRITTEN}\n{text}"
 

@@ -595,7 +595,19 @@ def test_a_mapping_that_the_shell_made_several_words_of_is_told_so(
 def test_a_table_over_numbers_of_sessions_has_the_number_above_each_column(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["run", "--config", "twin.yaml", "--rate", "5", "--num-requests", "12", "--rounds", "2", "--seed", "1"]
+    words = [
+        "run",
+        "--config",
+        "twin.yaml",
+        "--rate",
+        "5",
+        "--num-requests",
+        "12",
+        "--rounds",
+        "2",
+        "--seed",
+        "1",
+    ]
     words += ["--prompt-tokens", "40", "--output-tokens", "10", "--sessions", "2,4"]
     assert vtwin.main(words) == 0
     told = capsys.readouterr().out

@@ -592,8 +592,9 @@ def test_a_mapping_that_the_shell_made_several_words_of_is_told_so(
     assert "--set: got cluster=seed:3 as a word of its own, expected quotes" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("folder")
 def test_a_table_over_numbers_of_sessions_has_the_number_above_each_column(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     words = [
         "run",
@@ -617,9 +618,8 @@ def test_a_table_over_numbers_of_sessions_has_the_number_above_each_column(
     assert "answers set the pace" in told
 
 
-def test_the_option_of_a_policy_and_its_own_settings_go_together(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("folder")
+def test_the_option_of_a_policy_and_its_own_settings_go_together(capsys: pytest.CaptureFixture[str]) -> None:
     scorers = ["--set", "cluster.routing.scorers={queue-depth: 1, running-requests: 2}"]
     asked = [*RUN, "--instances", "2"]
     by_option = document(capsys, *asked, "--routing", "weighted", *scorers)

@@ -67,7 +67,7 @@ def test_routing_settings_are_those_of_the_contract() -> None:
             "routing.tie: unknown with policy least-loaded, expected one of ties",
         ),
         ({"policy": "least-loaded", "ties": "last"}, "ties: got 'last', expected one of first, random"),
-        ({"policy": "weighted", "scorers": {}}, "scorers: got {}, expected scorers with their weights ({queue-depth: 2, kv-utilization: 1})"),
+        ({"policy": "weighted", "scorers": {}}, "scorers: got {}, expected scorers with their weights"),
         (
             {"policy": "weighted", "scorers": {"kv": 1}},
             "scorers: got 'kv', expected one of prefix-affinity, ",

@@ -16,7 +16,7 @@ import vtwin
 from replay.twin.config_keys import all_keys
 from replay.twin.start.other_flags import VALUES, in_own_words, own_way
 
-TABLE = Path(__file__).parent / "data" / "peers_words.csv"
+TABLE = Path(__file__).parent / "peers_words.csv"
 ROOT = Path(__file__).parents[4]
 ROWS = list(csv.DictReader(TABLE.read_text(encoding="utf-8").splitlines()))
 

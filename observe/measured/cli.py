@@ -41,7 +41,7 @@ def report(
     ] = None,
     slo: SloOption = None,
     *,
-    gate: SloGate = SloGate(),
+    gate: SloGate,
 ) -> None:
     """Show measured traces as a page: latencies, throughput, requests in flight, over time and over the load."""
     from observe.measured.page import page_of

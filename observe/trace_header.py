@@ -24,6 +24,7 @@ from observe.result.client_verdict import (
     limiting_bounds_of_processes,
     quantiles_of,
     quantiles_of_histogram,
+    with_lateness,
 )
 from observe.run.dispatch import RunFacts
 from observe.run.run_counts import Progress
@@ -156,7 +157,7 @@ def _client_of_run(
     achieved = achieved_pace(ready.plan, progress)
     is_cut = facts.interrupted or facts.stopped is not None
     asked = due_pace(ready.plan, progress) if is_cut else asked_pace(ready.plan)
-    return replace(
+    done = replace(
         client,
         token_counts=_token_counts(executor.answer_counts),
         num_without_usage=_num_without_usage(executor.answer_counts) or None,
@@ -182,6 +183,7 @@ def _client_of_run(
         finished=not facts.interrupted,
         interrupted=facts.interrupted,
     )
+    return with_lateness(done)
 
 
 def with_remarks(header: Header, remarks: Sequence[str], *, clock_name: str) -> Header:

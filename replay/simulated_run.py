@@ -6,7 +6,7 @@ band, a cluster's part, the run in stretches of time, single steps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -313,10 +313,24 @@ class Run(NotebookAnswer):
 
     @cached_property
     def operator_times(self) -> OperatorTimes:
-        """How much of one server's step time each operator took."""
+        """How much of the steps' time each operator took, on all servers and on each."""
         from replay.trace.operator_times import times_of
 
-        return times_of(self.stepped.simulation, self.twin)
+        return times_of(self.stepped.result.instances, self.twin)
+
+    def step_lines(self, *, with_operators: bool = False) -> Iterator[str]:
+        """Yield every step as a line of JSON, of a cluster with its instance; ``with_operators``: what each took."""
+        from replay.trace.operator_times import operators_of_steps
+        from replay.trace.step_lines import step_line
+
+        for each in self.stepped.result.instances:
+            named = {} if self.twin.is_plain_server else {"instance": each.name}
+            steps = each.written.steps()
+            took: list[dict[str, float]] | None = None
+            if with_operators:
+                took = operators_of_steps(steps, self.cluster.pools[each.pool].latency)
+            for i, step in enumerate(steps):
+                yield step_line(step, {**named, **({} if took is None else {"operators": took[i]})})
 
     def engine_steps(self) -> list[EngineTrack]:
         """Return every step of every engine, taken one at a time."""

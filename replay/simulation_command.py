@@ -132,7 +132,7 @@ def _why_none_finished(run: Run) -> str:
 
 
 def _check_options(planned: Plan, options: SimulationOptions) -> None:
-    """Raise ConfigError on options that a cluster does not support yet, and on those that need a cluster."""
+    """Raise ConfigError on options that need a cluster, and on decisions that cannot be written."""
     from traces import ConfigError
 
     if planned.twin.is_plain_server:
@@ -142,12 +142,6 @@ def _check_options(planned: Plan, options: SimulationOptions) -> None:
                     f"{name}: got it without a cluster, expected cluster in TWIN.yaml or --instances"
                 )
         return
-    for name, given in (
-        ("--steps", options.steps),
-        ("--operator-times", options.operator_times or None),
-    ):
-        if given is not None:
-            raise ConfigError(f"{name}: cannot be combined with a cluster yet, expected one server")
     if options.decisions is not None:
         from replay.cluster.decisions import check_can_write
 
@@ -163,7 +157,7 @@ def _write_steps(run: Run, options: SimulationOptions) -> None:
 
     with working("taking the steps one at a time"):
         if options.steps is not None:
-            write_steps(options.steps, run.stepped.simulation.steps())
+            write_steps(options.steps, run.step_lines(with_operators=options.operator_times))
         if options.trace_events is not None:
             write_trace_events(
                 options.trace_events,

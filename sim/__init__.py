@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from sim.records.itl import InterTokenLatencies
     from sim.records.run_results import EngineRecord, Totals, View, step_times_of
     from sim.records.stack_distances import count_distances
-    from sim.records.steps import Step
+    from sim.records.steps import Step, batch_of_steps
     from sim.requests import UNKNOWN_LIMIT, Images, Int64s, Outcomes, Requests, Status
     from sim.resumable import Engine
     from sim.setting_faults import in_the_way_of_offloading
@@ -109,6 +109,7 @@ __all__ = [
     "VersionRules",
     "View",
     "all_versions",
+    "batch_of_steps",
     "compile_engine",
     "count_distances",
     "engine_defaults",
@@ -162,6 +163,7 @@ _HOMES = {
     "StateMode": "sim.kv_cache_groups",
     "Status": "sim.requests",
     "Step": "sim.records.steps",
+    "batch_of_steps": "sim.records.steps",
     "StepBatch": "sim.latency",
     "Totals": "sim.records.run_results",
     "UNBOUNDED": "sim.config",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from traces.files.overwrite import note_replaced, refuse_input
     from traces.files.read import read_header, read_trace
     from traces.files.write import write_trace
+    from traces.findings.late_client import early_us, ttft_too_long_us
     from traces.findings.prefix_ceiling import prefix_hit_ceiling_frac
     from traces.findings.run_findings import finding_lines, findings_of, marked, several_engines
     from traces.findings.tail_precision import (
@@ -158,6 +159,7 @@ __all__ = [
     "convert",
     "counted",
     "cut_short_note",
+    "early_us",
     "failure_status",
     "fewest_beyond",
     "file_at",
@@ -220,6 +222,7 @@ __all__ = [
     "terminal_width",
     "token_gaps",
     "tool_version",
+    "ttft_too_long_us",
     "waits_for_named",
     "whole_hashes",
     "with_known_lengths",
@@ -288,6 +291,7 @@ _HOMES = {
     "convert": "traces.conversion",
     "counted": "traces.units",
     "cut_short_note": "traces.metrics",
+    "early_us": "traces.findings.late_client",
     "file_at": "traces.importers.recorded",
     "finished_ok": "traces.metrics",
     "format_of": "traces.importers.recorded",
@@ -344,6 +348,7 @@ _HOMES = {
     "terminal_width": "traces.units",
     "token_gaps": "traces.metrics",
     "tool_version": "traces.header",
+    "ttft_too_long_us": "traces.findings.late_client",
     "waits_for_named": "traces.tables.session_tree",
     "whole_hashes": "traces.tables.hash_chains",
     "with_known_lengths": "traces.workload.recorded.known_lengths",

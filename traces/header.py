@@ -91,11 +91,11 @@ class ClientInfo:
     it that is the client's fault: without the cap on concurrency, the opening of connections, and the first round of a
     closed loop. ``loop_lag_us``: how late the event loop woke up. ``cpu_frac``: CPU seconds of the client's busiest
     process per second of the run, ``processes`` each of them where there are several. ``limited``: whether the client,
-    not the server, set the pace, by ``bounds``, and ``reason`` why. ``class_priority``: vLLM's priority sent for each
-    service class. ``ignore_eos``: whether answers were held to their length. ``num_without_usage``: whole answers whose
-    tokens the server did not count. ``guided_schema``: name of the JSON schema that the guided requests were sent with,
-    and its digest. ``finished`` is false during the run, and if it was cut short: by a user (``interrupted``) or a
-    killed client.
+    not the server, set the pace, by ``bounds``, and ``reason`` why; ``late``: it kept the pace, but did its own work
+    late, beyond the bounds on lags. ``class_priority``: vLLM's priority sent for each service class. ``ignore_eos``:
+    whether answers were held to their length. ``num_without_usage``: whole answers whose tokens the server did not
+    count. ``guided_schema``: name of the JSON schema that the guided requests were sent with, and its digest.
+    ``finished`` is false during the run, and if it was cut short: by a user (``interrupted``) or a killed client.
     """
 
     clock: str | None = None
@@ -137,6 +137,7 @@ class ClientInfo:
     guided_schema: str | None = None
     guided_schema_sha256: str | None = None
     limited: bool | None = None
+    late: bool | None = None
     reason: str | None = None
     finished: bool | None = None
     interrupted: bool | None = None

@@ -218,6 +218,12 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
         "Tokens of the first event with text, and of those in the same read. Empty: 1, or not known.",
         unit="tokens",
     ),
+    _time(
+        "first_token_early_us",
+        "vtwin",
+        "By how much the first event with text may have come before its time, at most: its read brought further ones, "
+        "and has the time of the last. Empty: it came alone.",
+    ),
     _count(
         "reasoning_tokens",
         "vtwin",

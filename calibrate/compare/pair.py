@@ -56,8 +56,9 @@ class Pairs:
 
     ``requests``: trace (its number), row (in the observed trace), request_id, arrival_us and
     simulated_arrival_us (each from its trace's start), prompt_tokens, output_tokens,
-    simulated_output_tokens, in_flight (others in the observed server at arrival), token_mismatch, ``KINDS``, and of
-    both sides cached_tokens and num_preemptions, NaN where not known.
+    simulated_output_tokens, in_flight (others in the observed server at arrival), token_mismatch, ``KINDS``,
+    ttft_too_long_us (by how much a late client's may be, at most), and of both sides cached_tokens and
+    num_preemptions, NaN where not known.
     ``observed``, ``simulated``: ``LATENCIES`` and ``PHASES`` of both sides, row for row; gaps count the same rows.
     ``excluded``: requests left out, by reason. ``num_token_mismatch``: pairs that were kept although the
     two sides disagree on their token counts. ``again`` [runs, n, 6]: the simulated ``LATENCIES`` in further runs of the
@@ -84,7 +85,7 @@ class Pairs:
 
 def side_of(trace: Trace) -> Side:
     """Return a trace's requests with their latencies, as ``traces`` defines them."""
-    from traces import is_warmup, prompt_tokens, request_metrics, send_or_arrival_us
+    from traces import early_us, is_warmup, prompt_tokens, request_metrics, send_or_arrival_us
 
     metrics = request_metrics(trace).reset_index(drop=True)
     table = pd.DataFrame(
@@ -99,6 +100,7 @@ def side_of(trace: Trace) -> Side:
                 trace.column("cached_input_tokens").fillna(trace.column("num_cached_tokens"))
             ),
             "num_preemptions": _floats(trace.column("num_preemptions")),
+            "ttft_too_long_us": early_us(trace),
         }
     )
     for name in LATENCIES:
@@ -284,6 +286,7 @@ def _assemble(
             "simulated_output_tokens": right["output_tokens"],
             "in_flight": in_flight_at_arrival(observed.table)[rows[0]],
             "token_mismatch": mismatch,
+            "ttft_too_long_us": left.get("ttft_too_long_us", 0.0),
         }
     )
     for column in KINDS:

@@ -351,6 +351,12 @@ def result_of(found: Refined, task: Task) -> Fit:
             objective.names, theta, spread=spread, scale=objective.scale, priors=objective.priors
         )
     }
+    late_us = max(each.ttft_too_long_us for each in objective.traces)
+    if (
+        late_us and "alpha0" in fitted
+    ):  # a time that comes before every first token: what a late client adds to
+        alpha0 = fitted["alpha0"]
+        fitted["alpha0"] = replace(alpha0, low=max((alpha0.low or 0.0) - late_us, 0.0))
     base = objective.base
     if isinstance(base, Extended) and isinstance(config.latency, Extended):
         base = replace(base, sigma=config.latency.sigma)

@@ -210,8 +210,12 @@ async def read_exchange(
         )
     reader = StreamReader(with_reply=with_reply, asked=asked, hide=hide)
     count = 0
-    for blob, stamp in zip(exchange.blobs, exchange.stamps, strict=True):
-        count += reader.take(blob, stamp)
+    before = exchange.dispatched_ns
+    for place, (blob, stamp) in enumerate(zip(exchange.blobs, exchange.stamps, strict=True)):
+        polled = exchange.polled.get(place)
+        since = None if polled is None or before is None else max(before, polled)
+        count += reader.take(blob, stamp, since=since)
+        before = stamp
         if count >= events_per_slice:
             count = 0
             await asyncio.sleep(0)

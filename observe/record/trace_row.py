@@ -29,6 +29,7 @@ OUTCOME_COLUMNS = (
     *("connection_wait_us", "first_byte_time_us", "phase", "attempt", "vllm_priority"),
     *("length_capped", "guided", "model", "adapter"),
     *("num_token_reads", "first_chunk_tokens", "reasoning_tokens", "hidden_tokens"),
+    "first_token_early_us",
 )
 """The columns of its outcome, and of values sent in place of the workload's own."""
 
@@ -88,7 +89,14 @@ def _stream_cells(reading: Reading) -> dict[str, Cell]:
         "first_chunk_tokens": None if is_usual else first,
         "reasoning_tokens": reading.reasoning_tokens,
         "hidden_tokens": hidden,
+        "first_token_early_us": _early_us(reading),
     }
+
+
+def _early_us(reading: Reading) -> int | None:
+    """Return by how much the first event may have come before its stamp, None where it has a stamp of its own."""
+    since, stamp = reading.content_first_since, reading.content_first
+    return None if since is None or stamp is None or since >= stamp else (stamp - since) // 1000
 
 
 def _session_cells(

@@ -32,11 +32,13 @@ class Reading:
     answer, or None. ``streamed`` false: one event that is the whole answer, so that the time of its first token is not
     known. ``reply``: None unless it was requested. ``unusable``: names of fields with impossible values.
 
-    ``num_token_reads``: the reads that the events with text came in, ``first_chunk_tokens``: the tokens of the first of
-    these reads, ``first_by_text`` by its share of the text. ``reasoning_tokens``: as the server counts them, else of
-    the events that hold reasoning alone; ``hidden_tokens``: those that were not streamed. ``counted_from``: where
-    ``output_tokens`` is from: the server's usage, the requested number that a finish reason says was reached, or one
-    token an event. ``unread_keys``: keys of deltas with something in them that nobody reads.
+    ``content_first_since``: the earliest time at which the first event with text may have come, where its read
+    brought several: it has the stamp of the last of them. ``num_token_reads``: the reads that the events with text
+    came in, ``first_chunk_tokens``: the tokens of the first of these reads, ``first_by_text`` by its share of the
+    text. ``reasoning_tokens``: as the server counts them, else of the events that hold reasoning alone;
+    ``hidden_tokens``: those that were not streamed. ``counted_from``: where ``output_tokens`` is from: the server's
+    usage, the requested number that a finish reason says was reached, or one token an event. ``unread_keys``: keys of
+    deltas with something in them that nobody reads.
     """
 
     event_stamps: list[int]
@@ -56,6 +58,7 @@ class Reading:
     reply: Reply | None = None
     unusable: tuple[str, ...] = ()
     num_token_reads: int = 0
+    content_first_since: int | None = None
     first_chunk_tokens: int | None = None
     first_by_text: bool = False
     reasoning_tokens: int | None = None

@@ -76,14 +76,20 @@ class StreamReader:
         self._done = False
         self._fault: str | None = None
 
-    def take(self, blob: bytes, stamp: int) -> int:
-        """Read what ``blob``, received at ``stamp``, completes; return the number of events read."""
+    def take(self, blob: bytes, stamp: int, *, since: int | None = None) -> int:
+        """Read what ``blob``, received at ``stamp``, completes; return the number of events read.
+
+        ``since``: the earliest time at which the first of several events in it may have come, None where not known.
+        """
+        is_first = self._came.num_events == 0
         self._num_bytes += len(blob)
         if len(self._head) < _EXCERPT:
             self._head += blob[:_EXCERPT]
         payloads = self._parser.feed(blob)
         for payload in payloads:
             self._take_event(payload, stamp)
+        if is_first and since is not None and self._came.num_events > 1:
+            self._came.first_since = since
         return len(payloads)
 
     def finish(self, last_stamp: int | None, *, whole: bool, fault: str | None = None) -> Reading:
@@ -111,6 +117,7 @@ class StreamReader:
             content_first=text.first_stamp if self._streamed else None,
             last_token=text.last_stamp,
             num_token_reads=text.num_reads,
+            content_first_since=text.first_since if self._streamed else None,
             first_chunk_tokens=first if by_text is None else by_text,
             first_by_text=by_text is not None,
             reasoning_tokens=text.reasoning_tokens(tokens) if reasoning is None else reasoning,

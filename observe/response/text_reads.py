@@ -16,7 +16,8 @@ CLEARLY = 3
 class TextReads:
     """The events so far. ``numbers``: their places among all events; stamps in ns.
 
-    ``silent_tokens``: tokens of events without any text, which usage alone counts.
+    ``silent_tokens``: tokens of events without any text, which usage alone counts. ``first_since``: where the first
+    event's read brought further ones, the earliest time at which it may have come; None where its stamp is its own.
     """
 
     numbers: list[int] = field(default_factory=list)
@@ -26,6 +27,7 @@ class TextReads:
     num_in_first_read: int = 0
     has_reasoning: bool = False
     silent_tokens: int = 0
+    first_since: int | None = None
     _reasoning: list[int] = field(default_factory=list)
     _first_length: int = 0
     _length: int = 0

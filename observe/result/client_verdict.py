@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from observe.plan.send_plan import SendPlan
 from observe.run.dispatch import RunFacts
 from observe.run.run_counts import LogHistogram, Progress
-from traces import ProcessInfo, is_from_start
+from traces import ClientInfo, ProcessInfo, is_from_start
 
 BOUNDS: Mapping[str, float] = {
     "own_lag_p99_us": 10_000,
@@ -27,6 +28,9 @@ told whether the load was sent at its pace all the same. 10 ms: the lag that an 
 core that is busy for more than nine tenths of the time queues its own events. The last three hold what came about
 against what was asked: the rate, the gaps' coefficient of variation (relative to it, or to 1 where it is smaller), and
 the requests in flight of a closed loop whose users do not think."""
+
+LATE_US = BOUNDS["own_lag_p99_us"]
+"""A client whose lag, p99, is longer was late: its stamps may be, too."""
 
 _MEANINGS: Mapping[str, str] = {
     "own_lag_p99_us": "send lag of the client, p99",
@@ -196,6 +200,26 @@ def limiting_bounds(plan: SendPlan, progress: Progress, *, cpu_frac: float) -> s
     if progress.num_client_failures:
         beyond.insert(0, f"{progress.num_client_failures} requests failed for want of descriptors or ports")
     return "; ".join(beyond) or None
+
+
+def late_by_us(client: ClientInfo) -> float:
+    """Return the 99th percentile of the client's own lag, of sends with a time of their own, or of its loop's, µs."""
+    is_paced = client.rate_asked_per_s is not None  # else sent as fast as it can, or as answers come
+    own = client.own_lag_us.get("p99", 0.0) if is_paced else 0.0
+    return max(own, client.loop_lag_us.get("p99", 0.0))
+
+
+def with_lateness(client: ClientInfo) -> ClientInfo:
+    """Return the client's part with ``late`` filled in: at the requested pace, and later than the bounds on lags."""
+    return replace(client, late=not client.limited and late_by_us(client) > LATE_US)
+
+
+ClientWord = Literal["kept up", "late", "limited"]
+
+
+def client_word(client: ClientInfo) -> ClientWord:
+    """Return the verdict on the client in a word."""
+    return "limited" if client.limited else "late" if client.late else "kept up"
 
 
 def _sentence(name: str, value: float) -> str:

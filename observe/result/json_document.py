@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from observe.result.client_verdict import ClientWord, client_word, late_by_us
 from traces import (
     Goodput,
     Precision,
@@ -20,6 +21,7 @@ from traces import (
     prompt_tokens,
     request_metrics,
     tool_version,
+    ttft_too_long_us,
     without_warmup,
 )
 
@@ -45,14 +47,21 @@ class Distribution(TypedDict):
 
 
 class ClientSummary(TypedDict):
-    """How the load was sent; ``limited``: the client was the brake, not the server; ``processes``: each of several.
+    """How the load was sent; ``processes``: each of several.
+
+    ``verdict``: whether the client kept up; was late, at the requested pace; or was ``limited``: the brake, not the
+    server. ``late_by_us``: its lag, p99. ``ttft_too_long_us``: by how much TTFT may be too long at most, as reads of
+    a late client have the time of their last event; empty where it kept up.
 
     ``rate_per_s``: the rate asked for, ``rate_asked_per_s``: that of the times drawn for it, or of those that were due
     before the run was cut short.
     """
 
+    verdict: ClientWord
     limited: bool
     reason: str | None
+    late_by_us: float
+    ttft_too_long_us: dict[str, float]
     rate_per_s: float | None
     rate_asked_per_s: float | None
     rate_achieved_per_s: float | None
@@ -206,8 +215,11 @@ def _client(trace: Trace) -> ClientSummary:
     client = trace.header.client
     assert client is not None  # noqa: S101  an observed trace has one
     return ClientSummary(
+        verdict=client_word(client),
         limited=bool(client.limited),
         reason=client.reason,
+        late_by_us=late_by_us(client),
+        ttft_too_long_us=ttft_too_long_us(trace),
         rate_per_s=trace.header.rate_per_s,
         rate_asked_per_s=client.rate_asked_per_s,
         rate_achieved_per_s=client.rate_achieved_per_s,

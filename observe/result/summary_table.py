@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from observe.result.client_verdict import BOUNDS
 from observe.result.json_document import ClientSummary, Distribution, ObservedSummary
 from traces import AS_DRAWN, Attainment, Goodput, four_digits, precision_rows, tail_text
 from traces.facts import AlignedRows, AnswerPart, TermRows, terminal_lines
@@ -112,10 +111,10 @@ def _verdict(client: ClientSummary) -> str:
     text = f"{own}loop lag p99 {loop:,.2f} ms, CPU {client['cpu_frac'] or 0:.0%} of a core"
     if client["limited"]:
         return f"LIMITED THE RUN ({client['reason']}): {text}"
-    is_paced = client["rate_asked_per_s"] is not None  # else sent as fast as it can, or as answers come
-    late_us = max((lag or 0.0) if is_paced else 0.0, 1e3 * loop)
-    if late_us > BOUNDS["own_lag_p99_us"]:
-        return f"sent the load at its pace, late by up to {late_us / 1e3:.3g} ms (p99): {text}"
+    if client["verdict"] == "late":
+        most = client["ttft_too_long_us"].get("p99", 0.0)
+        by = f"; TTFT may be up to {most / 1e3:.3g} ms too long (p99)" if most else ""
+        return f"LATE by up to {client['late_by_us'] / 1e3:.3g} ms (p99), at the load's pace{by}: {text}"
     return f"kept up: {text}"
 
 

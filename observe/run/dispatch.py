@@ -19,7 +19,7 @@ from observe.run.pacer import Pacer
 from observe.run.run_counts import Progress
 from observe.run.sent_request import SentRequest
 from observe.run.timeouts import overdue_reason
-from observe.senders.exchange import Clock, Exchange, Held, Sender, answer_limit, monotonic_ns
+from observe.senders.exchange import Clock, Exchange, Held, LastPoll, Sender, answer_limit, monotonic_ns
 from observe.senders.retry import is_retryable, pause_s
 from observe.settings import Limits
 
@@ -74,6 +74,7 @@ class LoadRun:
         self._limits = limits
         self._id_prefix = id_prefix
         self._held = Held()
+        self._last_poll = LastPoll()
         self._clock = clock
         self.replies = Replies()
         self._pacer = Pacer(clock=clock)
@@ -282,6 +283,7 @@ class LoadRun:
             headers=self._plan.headers[row],
             limit=answer_limit(self._plan.max_tokens[row]),
             held=self._held,
+            last_poll=self._last_poll,
         )
         request = SentRequest(
             row=row,
@@ -344,6 +346,7 @@ class LoadRun:
             before = self._clock()
             await asyncio.sleep(_TICK_S)
             self._progress.loop_lag.add(max(self._clock() - before - tick_ns, 0) / 1000)
+            self._last_poll.ns = before  # the loop has looked at its sockets since, and read what was there
             count += 1
             if count % 5 == 0:
                 self._give_up()

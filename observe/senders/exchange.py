@@ -69,12 +69,25 @@ class Held:
         return self.num_bytes > self.most_bytes and num_bytes * self.num_answers >= self.num_bytes
 
 
+@dataclass(slots=True)
+class LastPoll:
+    """Until when (``ns``) a run's loop is known to have read all that had come; a run keeps it up to date."""
+
+    ns: int = 0
+
+
+_LINES_OF_ONE_EVENT = 2
+"""A data line, and the empty one that ends the event."""
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Exchange:
     """One attempt at one request: the bytes sent, and the stamps of those received.
 
     Stamps are ns of the run's clock, None until it happens. ``blobs`` and ``stamps`` pair up: the bytes of one read
     and when they arrived; nothing is parsed before the end. ``ready_ns``: when the attempt was free to go.
+    ``polled``: of reads with several events, by their place, until when the loop had surely read all that had come: the
+    kernel stamps a read's last byte, and of a busy client's read the first event may have come as early as that.
     A failure keeps what came before it. ``num_bytes`` and ``num_lines`` count the blobs, against ``limit``;
     ``num_held_bytes`` is this one's part of ``held``, until ``let_go``.
     """
@@ -96,6 +109,8 @@ class Exchange:
     num_lines: int = 0
     held: Held = field(default_factory=Held)
     num_held_bytes: int = 0
+    last_poll: LastPoll = field(default_factory=LastPoll)
+    polled: dict[int, int] = field(default_factory=dict)
 
     def fail(self, status: FailureStatus, message: str, *, is_clients: bool = False) -> None:
         """Record why the request has no answer; the first reason stands."""
@@ -104,10 +119,13 @@ class Exchange:
 
     def take(self, blob: bytes, stamp: int) -> None:
         """Keep the bytes of one read."""
+        num_lines = blob.count(b"\n") + blob.count(b"\r")
+        if num_lines > _LINES_OF_ONE_EVENT:
+            self.polled[len(self.blobs)] = self.last_poll.ns
         self.blobs.append(blob)
         self.stamps.append(stamp)
         self.num_bytes += len(blob)
-        self.num_lines += blob.count(b"\n") + blob.count(b"\r")
+        self.num_lines += num_lines
         taken = len(blob) + _BLOB_BYTES
         self.held.num_answers += self.num_held_bytes == 0
         self.num_held_bytes += taken

@@ -83,6 +83,8 @@ def session_facts(found: SessionCapacity, limits: Sequence[RunLimit]) -> list[Fa
     )
     facts = [
         Fact("sessions", "sessions at once", found.number, whole),
+        Fact("low", "  90 % interval from", found.low, whole),
+        Fact("high", "  to", found.high, whole),
         *per_gpu,
         Fact("limiting", "breaks first", found.limiting, none="none of the trace's"),
     ]
@@ -121,6 +123,8 @@ def session_parts(found: SessionCapacity, limits: Sequence[RunLimit]) -> list[An
         if found.number
         else "none: one session breaks the limits"
     )
+    if found.low is not None and found.high is not None:
+        answer += f" (90 % interval: {found.low:,} to {found.high:,})"
     if found.number and found.limiting is None:
         answer += ", or more: the workload has no more"
     facts = [("capacity", answer), ("within", within)]

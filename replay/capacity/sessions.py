@@ -7,6 +7,7 @@ numbers that are not.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
     from traces.workload import SessionStarts
 
 FAILED = "failed"
+GROUPS = 8
+"""The number is looked for again without each of so many groups of sessions, for its interval."""
+FEWEST_SESSIONS = 2 * GROUPS
+"""Of fewer sessions there is no interval."""
+STEP = 0.5
+"""Half the step between two numbers: each is known to that at best."""
 BEGINNING = 0.1
 """Of the run's time this share is not measured: all sessions begin at once there, and wait for each other."""
 
@@ -56,7 +63,8 @@ class SessionCapacity(NotebookAnswer):
 
     ``limiting`` is None where all sessions of the trace at once are within them: there may be more. ``evaluations``:
     all numbers simulated, ascending. ``num_gpus``: of the twin, None where it names no hardware. ``limits``: those that
-    a user asked for.
+    a user asked for. ``low``, ``high``: the 90 % interval from leaving out groups of sessions, None of few sessions,
+    and where there may be more.
     """
 
     drawn_by: ClassVar[str] = "replay.drawn_answers:of_sessions"
@@ -67,6 +75,8 @@ class SessionCapacity(NotebookAnswer):
     num_sessions: int
     num_gpus: int | None
     limits: tuple[RunLimit, ...] = ()
+    low: int | None = None
+    high: int | None = None
 
     def __str__(self) -> str:
         """Return the number in a line."""
@@ -97,13 +107,60 @@ def most_sessions(
 
     most = _most(is_met, number)
     broken = seen.get(most + 1)
+    low = high = None
+    if broken is not None and number >= FEWEST_SESSIONS:
+        low, high = _interval(trace, twin, limits, starts, most)
     return SessionCapacity(
         number=most,
         limiting=None if broken is None else broken.broken(limits),
         evaluations=tuple(seen[each] for each in sorted(seen)),
         num_sessions=number,
         num_gpus=sum(twin.num_gpus.values()) or None,
+        low=low,
+        high=high,
     )
+
+
+def _interval(
+    trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit], starts: SessionStarts, number: int
+) -> tuple[int, int]:
+    """Return the 90 % interval of a number: the grouped jackknife with Student's t, and half a step on each side.
+
+    (Shao and Tu, "The Jackknife and Bootstrap", 1995, section 2.2.) Sessions are left out, and none is doubled: a
+    session beside itself would find all its prompts in the cache.
+    """
+    import pandas as pd
+
+    from replay.t_interval import students_t
+    from traces import select_rows
+
+    sessions, _ = pd.factorize(trace.column("session_id"))
+    found = []
+    for group in range(GROUPS):
+        part = select_rows(trace, sessions % GROUPS != group)
+
+        def is_met(at_once: int, part: Trace = part) -> bool:
+            return _simulated(part, twin, limits, starts, at_once).broken(limits) is None
+
+        found.append(_near(is_met, number, most=part.cells("session_id").num_distinct()))
+    spread = float(np.sqrt((GROUPS - 1) * np.var(found)))
+    half = students_t(GROUPS - 1) * spread + STEP
+    return max(math.ceil(number - half), 0), math.floor(number + half)
+
+
+def _near(is_met: Callable[[int], bool], number: int, *, most: int) -> int:
+    """Return the largest number that is met, looked for from another on: by steps that double, then halved between."""
+    low, high, step = 0, most + 1, 1
+    at = min(max(number, 1), most)
+    while high - low > 1:
+        if is_met(at):
+            low = at
+        else:
+            high = at
+        is_bracketed = (low > 0 and high <= most) or high == 1
+        step = 2 * step
+        at = (low + high) // 2 if is_bracketed else (min(low + step, most) if low else max(high - step, 1))
+    return low
 
 
 def _most(is_met: Callable[[int], bool], most: int) -> int:

@@ -158,13 +158,16 @@ class RunOptions:
         bool,
         typer.Option(
             "--operator-times",
-            help="Also show how much of the steps' time each operator takes (roofline, physics, profiled). Simulates "
-            "once more, one step at a time.",
+            help="Also show how much of the steps' time each operator takes (roofline, physics, profiled), of several "
+            "instances together and each; with --steps also of every step. Simulates once more, one step at a time.",
         ),
     ] = False
     steps: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.jsonl", help="Write every step of the engine, one JSON object a line."),
+        typer.Option(
+            metavar="FILE.jsonl",
+            help="Write every step of the engine, or of each instance, one JSON object a line.",
+        ),
     ] = None
     series: Annotated[
         Path | None,

@@ -98,12 +98,20 @@ def hits_by_tier(tier: KvOffload) -> str:
     return f"{percent(tier['gpu_hit_frac'])} GPU, {percent(tier['hit_frac'])} host memory"
 
 
+RULES = {
+    "native": "by vLLM's own connector",
+    "shared": "one store for all instances, by vLLM's own connector",
+    "blis": "by BLIS's rule, which vLLM does not have",
+}
+"""Whose rules ``engine.kv_offloading`` follows, in words."""
+
+
 def offload_text(tier: KvOffload) -> str:
-    """Return the blocks stored in and loaded from the second tier, and how long requests waited for them."""
-    hits = percent(tier["hit_frac"])
+    """Return the rules of the second tier, its blocks stored and loaded, and how long requests waited for them."""
+    whose, hits = RULES.get(tier["rules"], tier["rules"]), percent(tier["hit_frac"])
     if tier["rules"] == "blis":
         return (
-            f"{tier['num_offloaded_blocks']:,} blocks left the GPU, {tier['num_reloaded_blocks']:,} came back "
+            f"{whose}: {tier['num_offloaded_blocks']:,} blocks left the GPU, {tier['num_reloaded_blocks']:,} came back "
             f"({hits} of prompt tokens)"
         )
     waited = tier["load_wait_us"] / max(tier["num_loads"], 1) / 1e3
@@ -116,7 +124,7 @@ def offload_text(tier: KvOffload) -> str:
     flushed = (
         f"; steps waited {tier['flush_wait_us'] / 1e3:,.1f} ms for stores" if tier["num_flushes"] else ""
     )
-    return f"{tier['num_offloaded_blocks']:,} blocks{_size(tier['stored_bytes'])} stored, {loaded}{flushed}"
+    return f"{whose}: {tier['num_offloaded_blocks']:,} blocks{_size(tier['stored_bytes'])} stored, {loaded}{flushed}"
 
 
 def _size(num_bytes: int | None) -> str:

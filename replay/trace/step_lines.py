@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from sim import Step
@@ -15,17 +15,17 @@ _KEYS = (
 )
 
 
-def step_line(step: Step) -> str:
-    """Return a step as one line of JSON; what was not recorded is left out."""
+def step_line(step: Step, more: Mapping[str, object] | None = None) -> str:
+    """Return a step as one line of JSON, ``more`` in front; what was not recorded is left out."""
     values = {key: getattr(step, key) for key in _KEYS}
     known = {key: value for key, value in values.items() if value is not None}
-    return json.dumps(known, separators=(",", ":"))
+    return json.dumps({**(more or {}), **known}, separators=(",", ":"))
 
 
-def write_steps(path: str | Path, steps: Iterable[Step]) -> None:
+def write_steps(path: str | Path, lines: Iterable[str]) -> None:
     """Write one line per step; atomic. Raises ConfigError where the file cannot be written."""
     with (
         atomic_file(Path(path), option="--steps", is_durable=False) as temporary,
         temporary.open("w", encoding="utf-8") as file,
     ):
-        file.writelines(step_line(step) + "\n" for step in steps)
+        file.writelines(line + "\n" for line in lines)

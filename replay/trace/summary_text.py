@@ -8,7 +8,7 @@ from replay.distribution import Distribution
 from replay.sessions.session_summary import needs_rows
 from replay.trace.group_summary import group_parts
 from replay.trace.kv_offload import hits_by_tier, offload_text
-from replay.trace.operator_times import operator_grid
+from replay.trace.operator_times import operator_grids
 from replay.trace.simulation_summary import SimulationSummary
 from replay.verdict.sentences import verdict_sentence
 from traces import MOST_FAILED, four_digits, precision_rows, tail_text
@@ -57,7 +57,7 @@ def summary_parts(summary: SimulationSummary, *, unanswered: Sequence[str] = ())
     if (needs := summary["kv_needed"]) is not None:
         parts.append(TermRows(needs_rows(needs)))
     if (times := summary["operator_times"]) is not None:
-        parts += ["", operator_grid(times)]
+        parts += ["", *operator_grids(times)]
     return parts
 
 
@@ -80,10 +80,14 @@ def speed_line(summary: SimulationSummary) -> str:
 
 
 def _steps(summary: SimulationSummary) -> str:
-    size = summary["steps"]["num_seqs"]["mean"]
-    return f"{summary['num_steps']:,}" + (
-        "" if size is None else f", {four_digits(size)} requests in one on average"
-    )
+    steps = summary["steps"]
+    means = (steps["num_seqs"]["mean"], steps["num_prefill_tokens_mean"], steps["num_decode_tokens_mean"])
+    told = [
+        f"{four_digits(mean)} {what}"
+        for mean, what in zip(means, ("requests", "prompt tokens", "decode tokens"), strict=True)
+        if mean is not None
+    ]
+    return f"{summary['num_steps']:,}" + (f", on average of {', '.join(told)}" if told else "")
 
 
 def has_idle_end(summary: SimulationSummary) -> bool:

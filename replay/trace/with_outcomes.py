@@ -90,6 +90,7 @@ OBSERVED_ONLY = (
     "num_token_chunks",
     "num_token_reads",
     "first_chunk_tokens",
+    "first_token_early_us",
     "reasoning_tokens",
     "hidden_tokens",
     "cached_input_tokens",

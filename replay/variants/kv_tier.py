@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from replay.twin.twin_config import TwinConfig
     from replay.variants.variant import VariantResult
 
-MEMORY = "host memory, GiB"
+MEMORY, RULE = "host memory, GiB", "  rules"
 GPU_HITS, CPU_HITS, WAITED = "  found on the GPU", "  in host memory", "  wait for a load"
 PRICE, PER_MILLION = "price per hour", "  of 1M output tokens"
-EMPTY = dict.fromkeys((MEMORY, GPU_HITS, CPU_HITS, WAITED, PRICE, PER_MILLION), "-")
+EMPTY = dict.fromkeys((MEMORY, RULE, GPU_HITS, CPU_HITS, WAITED, PRICE, PER_MILLION), "-")
+SHORT = {"native": "vLLM's", "shared": "vLLM's, shared", "blis": "BLIS's"}
+"""Whose rules a tier follows."""
 KEPT = 0.99
 """The share of requests that must keep their limits, as on a sweep's front."""
 
@@ -63,7 +65,11 @@ def tier_cells(twin: TwinConfig, summary: SimulationSummary, prices: ServerPrice
     memory = host_memory_gib(twin)
     tier = summary["kv_offload"]
     if tier is not None:
-        cells |= {GPU_HITS: percent(tier["gpu_hit_frac"]), CPU_HITS: percent(tier["hit_frac"])}
+        cells |= {
+            RULE: SHORT[tier["rules"]],
+            GPU_HITS: percent(tier["gpu_hit_frac"]),
+            CPU_HITS: percent(tier["hit_frac"]),
+        }
         mean = tier["load_us"]["mean"]
         cells[WAITED] = "-" if mean is None else shown_time(mean)
         cells[MEMORY] = "-" if memory is None else f"{memory:,.4g}"

@@ -85,8 +85,11 @@ def stretches_told(stretches: Sequence[OverloadedStretch], *, counts: str = "req
 
 
 def longest(stretches: Sequence[OverloadedStretch]) -> OverloadedStretch:
-    """Return the stretch in which requests waited longest, all together."""
-    return max(stretches, key=lambda each: each["waiting_most"] * (_end(each) - each["from_us"]))
+    """Return the stretch in which requests waited longest, all together; where decoding binds, in which they stayed."""
+    return max(
+        stretches,
+        key=lambda each: (each["served_most"] or each["waiting_most"]) * (_end(each) - each["from_us"]),
+    )
 
 
 def _end(stretch: OverloadedStretch) -> int:
@@ -97,6 +100,8 @@ def _one(stretch: OverloadedStretch, *, counts: str, is_last: bool) -> str:
     """Return the figures of one stretch."""
     lasted = stretch["until_us"] - stretch["from_us"]
     most = f"{stretch['waiting_most']:,} waited at most"
+    if stretch["served_most"] is not None:
+        most = f"no queue: up to {stretch['served_most']:,} were served at once, ever more slowly"
     lost = f", {stretch['num_lost']:,} were never answered" if stretch["num_lost"] else ""
     if lasted < BRIEF_US:
         number = round(stretch["sent_per_s"] * max(lasted, 1) / 1e6)

@@ -4,6 +4,9 @@ A request waits from the moment it is sent until it is first scheduled. The back
 without those that only wait for the step in progress. Whoever is lost while others wait still counts, until the queue
 is empty again: a queue that is short because clients give up is no sign of a server that keeps up.
 
+Where decoding binds, nobody waits: requests are admitted at once, and steps take ever longer. There the number in the
+server is looked at instead, and a rise is a stretch if it has no end (``by_decoding``).
+
 A rise of the backlog is a stretch if chance does not explain it and a reader would notice it. A queue at a load below 1
 rises by chance, too. By large deviations, it gains ``G`` on ``n`` arrivals with the probability exp(-G² / n) at any
 load, if arrivals are Poisson (Kingman's bound, in units of the drift); more uneven arrivals scale ``n``.
@@ -17,6 +20,7 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from replay.verdict.by_decoding import has_no_end
 from sim import Outcomes, Status
 
 Int64s = NDArray[np.int64]
@@ -46,6 +50,12 @@ MOST = 50
 """Stretches that are looked for."""
 MOST_UNEVEN = 100.0
 """The largest squared coefficient of variation of gaps that is believed."""
+MOSTLY = 1 / 3
+"""In a run that is overloaded for most of the time, no more than this share of the most served is quiet."""
+NEAR = 50
+"""Requests sent one after the other whose steps take about as long."""
+LULL = 0.25
+"""In a lull between stretches so few are lost that even this share of the stretch's losses would have shown."""
 
 
 class OverloadedStretch(TypedDict):
@@ -54,7 +64,8 @@ class OverloadedStretch(TypedDict):
     ``sent_per_s`` requests were sent, and ``answered_per_s`` left the queue for a seat once there was one.
     ``waiting_most``: requests that waited at a time; ``wait_p90_us``: of those sent until the queue was gone.
     ``num_lost``: requests that were lost until then. ``recovered_us``: when the queue was gone, None if it was not
-    while requests were sent.
+    while requests were sent. ``served_most``: where decoding bound the server and hardly anybody waited, the requests
+    that it served at a time, None where they waited; ``answered_per_s`` then counts those that left.
     """
 
     from_us: int
@@ -65,6 +76,7 @@ class OverloadedStretch(TypedDict):
     wait_p90_us: float
     num_lost: int
     recovered_us: int | None
+    served_most: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,13 +84,16 @@ class Queued:
     """When requests were sent, began to be served and left; µs, int64 [n].
 
     ``began_us``: when the wait was over, of one that never began when it left, or ``FOREVER``. ``left_us``: answered or
-    lost. ``is_lost``: never answered.
+    lost. ``is_lost``: never answered. ``step_us``: about how long a step took then, ``num_steps``: tokens of
+    the answer, 0 without one, float64.
     """
 
     came_us: Int64s
     began_us: Int64s
     left_us: Int64s
     is_lost: NDArray[np.bool_]
+    step_us: Floats
+    num_steps: Floats
 
 
 FOREVER = 1 << 62
@@ -108,7 +123,28 @@ def queued_of(
         began_us=np.maximum(began[kept], came),
         left_us=np.maximum(left[kept], came),
         is_lost=~ok[kept],
+        step_us=_steps_near(outcomes, kept),
+        num_steps=np.where(ok, outcomes.num_output_tokens, 0)[kept].astype(np.float64),
     )
+
+
+def _steps_near(outcomes: Outcomes, rows: Int64s) -> Floats:
+    """Return about how long a step took when each of some requests came, µs, float64 [n]; 0 where none tells.
+
+    Of answers sent next to it: the median time per token, or the shortest time to compute a prompt, if that is longer.
+    """
+    ok, gaps = outcomes.status[rows] == Status.OK, outcomes.num_output_tokens[rows] - 1
+    first, last, began = (
+        each[rows] for each in (outcomes.first_token_us, outcomes.last_token_us, outcomes.scheduled_us)
+    )
+    tokens = np.where(ok & (gaps > 0), (last - first) / np.maximum(gaps, 1), np.nan)
+    prompts = np.where(ok, first - began, np.nan)
+    parts = np.array_split(np.arange(len(rows)), max(len(rows) // NEAR, 1))
+    steps = []
+    for part in parts:
+        own, prompt = (each[part][~np.isnan(each[part])] for each in (tokens, prompts))
+        steps.append(max(np.median(own) if len(own) else 0.0, prompt.min() if len(prompt) else 0.0))
+    return np.repeat(np.array(steps, np.float64), [len(part) for part in parts])
 
 
 def overloaded_stretches(
@@ -125,7 +161,9 @@ def overloaded_stretches(
     noticed = min(max(MATERIAL_SHARE * served_us, ORDINARY_STEPS * step_us), MATERIAL_US)
     material_us = noticed if limit_us is None else min(noticed, max(limit_us, ORDINARY_STEPS * step_us))
     seen = _Seen.of(queued, ordinary_us=ORDINARY_STEPS * step_us, material_us=material_us)
-    return [each for rises in _rises(seen) for each in _stretches(seen, rises, material_us=material_us)]
+    waited = [each for rises in _rises(seen) for each in _stretches(seen, rises, material_us=material_us)]
+    found = _without_lulls(seen, _joined(waited, _by_decoding(seen)))
+    return [_stretch(seen, each) for each in found]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +202,7 @@ class _Seen:
     def of(cls, queued: Queued, *, ordinary_us: float, material_us: float) -> _Seen:
         """Return the curves of a run."""
         came, end = queued.came_us, int(queued.came_us[-1])
-        waits = queued.began_us - came > ordinary_us
+        waits = queued.began_us - came > np.maximum(ordinary_us, ORDINARY_STEPS * queued.step_us)
         until = int(max(end, queued.left_us[queued.left_us < FOREVER].max(initial=end)))
         waiting = Curve.of(came[waits], queued.began_us[waits], until_us=until)
         few = UNNOTICED * material_us * len(came) / (end - int(came[0]))
@@ -179,7 +217,7 @@ class _Seen:
             waiting=waiting,
             level=level,
             few=few,
-            unevenness=_unevenness(came),
+            unevenness=min(_unevenness(came) + _of_service(queued), MOST_UNEVEN),
         )
 
 
@@ -234,6 +272,15 @@ def _unevenness(came_us: Int64s) -> float:
         return 1.0
     local = 3 * float((((one - two)[known] / (one + two)[known]) ** 2).mean())
     return float(np.clip(2 * local / max(3 - local, 1e-9), 1.0, MOST_UNEVEN))
+
+
+def _of_service(queued: Queued) -> float:
+    """Return the squared coefficient of variation of the answers' lengths.
+
+    Long answers hold seats and KV blocks while others wait: the variances of arrivals and of service add up.
+    """
+    own = queued.num_steps[~queued.is_lost & (queued.num_steps > 0)]
+    return float(own.var() / own.mean() ** 2) if len(own) else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,7 +389,17 @@ class _Grown:
     to_us: float
 
 
-def _stretches(seen: _Seen, rises: list[_Rise], *, material_us: float) -> list[OverloadedStretch]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """A stretch; ``until_us``: when the backlog was gone, grew again, or nothing more was sent."""
+
+    grown: _Grown
+    until_us: float
+    is_gone: bool
+    by_decoding: bool = False
+
+
+def _stretches(seen: _Seen, rises: list[_Rise], *, material_us: float) -> list[_Found]:
     """Return what the rises of one backlog were, without those that are chance, or in which hardly anybody waited."""
     grown = _merged(seen, [each for rise in rises if (each := _growth(seen, rise)) is not None])
     if not grown:
@@ -350,13 +407,88 @@ def _stretches(seen: _Seen, rises: list[_Rise], *, material_us: float) -> list[O
     after, end = rises[-1].after, float(seen.queued.came_us[-1])
     gone_us = end if after is None else float(seen.backlog.times_us[after])
     until = [*(each.from_us for each in grown[1:]), gone_us]
-    found = []
-    for each, until_us in zip(grown, until, strict=True):
-        is_gone = rises[-1].is_gone and each is grown[-1]
-        stretch = _stretch(seen, each, until_us=until_us, is_gone=is_gone)
-        if stretch["wait_p90_us"] >= material_us:
-            found.append(stretch)
-    return found
+    found = [
+        _Found(grown=each, until_us=until_us, is_gone=rises[-1].is_gone and each is grown[-1])
+        for each, until_us in zip(grown, until, strict=True)
+    ]
+    return [each for each in found if _stretch(seen, each)["wait_p90_us"] >= material_us]
+
+
+def _by_decoding(seen: _Seen) -> list[_Found]:
+    """Return the stretches in which the number in the server grew without end, but not the queue.
+
+    As many must have been sent: a queue whose requests begin all at once, when room is made, makes it grow, too.
+    """
+    queued = seen.queued
+    began, left = _served(queued)
+    window = (int(queued.came_us[0]), int(queued.came_us[-1]))
+    until = int(left.max(initial=window[1], where=left < FOREVER))
+    serving = Curve.of(began, left, until_us=until)
+    level = min(_quiet_level(serving, window), MOSTLY * float(serving.counts.max(initial=0)))
+    served = replace(seen, backlog=serving, present=serving, level=level)
+    found = [each for rises in _rises(served) for each in _stretches(served, rises, material_us=0.0)]
+    return [
+        replace(each, by_decoding=True)
+        for each in found
+        if _num_in(queued.came_us, each.grown.from_us, each.grown.to_us)
+        >= _at(serving, each.grown.to_us) - _at(serving, each.grown.from_us, before=True)
+        and has_no_end(
+            began, left, from_us=each.grown.from_us, to_us=each.grown.to_us, unevenness=seen.unevenness
+        )
+    ]
+
+
+def _served(queued: Queued) -> tuple[Int64s, Int64s]:
+    """Return when requests that were served began to be, in the order of that, and left."""
+    rows = np.flatnonzero(queued.began_us < queued.left_us)
+    rows = rows[np.argsort(queued.began_us[rows], kind="stable")]
+    return queued.began_us[rows], queued.left_us[rows]
+
+
+def _joined(waited: list[_Found], decoded: list[_Found]) -> list[_Found]:
+    """Return all in the order of time; where a queue formed while the number in the server grew, they are one."""
+    found: list[_Found] = []
+    alone = list(decoded)
+    for each in sorted(waited, key=lambda each: each.grown.from_us):
+        around = [other for other in decoded if _overlap(each, other)]
+        alone = [other for other in alone if other not in around]
+        from_us = min(other.grown.from_us for other in (each, *around))
+        if found and from_us <= found[-1].grown.to_us:
+            from_us = min(from_us, found.pop().grown.from_us)
+        found.append(replace(each, grown=replace(each.grown, from_us=from_us)))
+    return sorted([*found, *alone], key=lambda each: each.grown.from_us)
+
+
+def _overlap(one: _Found, other: _Found) -> bool:
+    return other.grown.from_us < one.until_us and one.grown.from_us < other.until_us
+
+
+def _without_lulls(seen: _Seen, found: list[_Found]) -> list[_Found]:
+    """Return stretches with those as one between which requests were lost all the time: clients that give up.
+
+    Whoever gives up makes room. So the queue of a steady overload falls by chance, and grows again.
+    """
+    merged: list[_Found] = []
+    for each in found:
+        if merged and not _has_lull(seen, merged[-1], each):
+            last = merged[-1]
+            grown = replace(last.grown, to_us=each.grown.to_us)
+            merged[-1] = replace(last, grown=grown, until_us=each.until_us, is_gone=each.is_gone)
+        else:
+            merged.append(each)
+    return merged
+
+
+def _has_lull(seen: _Seen, first: _Found, second: _Found) -> bool:
+    """Return whether so many were sent between two stretches, none of them lost, that chance does not explain it."""
+    came, is_lost = seen.queued.came_us, seen.queued.is_lost
+    inside = [(came >= each.grown.from_us) & (came <= each.grown.to_us) for each in (first, second)]
+    share = float(is_lost[inside[0] | inside[1]].mean())
+    lost = np.flatnonzero(is_lost)
+    edges = np.searchsorted(came, [first.grown.to_us, second.grown.from_us])
+    between = lost[(lost >= edges[0]) & (lost < edges[1])]
+    longest = int(np.diff(np.concatenate([edges[:1], between, edges[1:]])).max())
+    return longest * share * LULL >= CERTAIN**2 * seen.unevenness or share == 0.0
 
 
 def _merged(seen: _Seen, grown: list[_Grown]) -> list[_Grown]:
@@ -373,24 +505,32 @@ def _merged(seen: _Seen, grown: list[_Grown]) -> list[_Grown]:
     return found
 
 
-def _stretch(seen: _Seen, grown: _Grown, *, until_us: float, is_gone: bool) -> OverloadedStretch:
-    """Return the figures of a stretch; ``until_us``: when the backlog was gone, grew again, or nothing was sent."""
-    queued, from_us, to_us = seen.queued, grown.from_us, grown.to_us
-    came = queued.came_us
+def _stretch(seen: _Seen, found: _Found) -> OverloadedStretch:
+    """Return the figures of a stretch."""
+    queued, grown, until_us = seen.queued, found.grown, found.until_us
+    from_us, to_us, came = grown.from_us, grown.to_us, queued.came_us
     here = (came >= from_us) & (came <= until_us)
     waited = np.minimum(queued.began_us, queued.left_us)[here] - came[here]
-    inside = (seen.waiting.times_us >= from_us) & (seen.waiting.times_us <= until_us)
-    began = np.sort(queued.began_us[~queued.is_lost])
+    gone = queued.left_us if found.by_decoding else queued.began_us
     return OverloadedStretch(
         from_us=int(from_us),
         until_us=int(to_us),
         sent_per_s=_num_in(came, from_us, to_us) / (to_us - from_us) * 1e6,
-        answered_per_s=_num_in(began, grown.queue_us, to_us) / max(to_us - grown.queue_us, 1.0) * 1e6,
-        waiting_most=int(seen.waiting.counts[inside].max(initial=0)),
+        answered_per_s=_num_in(np.sort(gone[~queued.is_lost]), grown.queue_us, to_us)
+        / max(to_us - grown.queue_us, 1.0)
+        * 1e6,
+        waiting_most=_most(seen.waiting, from_us, until_us),
         wait_p90_us=float(np.quantile(waited, 0.9)) if len(waited) else 0.0,
         num_lost=int((queued.is_lost & (came <= until_us) & (queued.left_us >= from_us)).sum()),
-        recovered_us=int(until_us) if is_gone else None,
+        recovered_us=int(until_us) if found.is_gone else None,
+        served_most=_most(seen.present, from_us, until_us) if found.by_decoding else None,
     )
+
+
+def _most(curve: Curve, from_us: float, until_us: float) -> int:
+    """Return the largest count between two times."""
+    inside = (curve.times_us >= from_us) & (curve.times_us <= until_us)
+    return int(curve.counts[inside].max(initial=0))
 
 
 def _growth(seen: _Seen, rise: _Rise) -> _Grown | None:

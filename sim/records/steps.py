@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -137,8 +137,18 @@ def step_batches(log: NDArray[np.int64]) -> tuple[StepBatch, NDArray[np.int64]]:
             entries = log[at + HEAD : at + HEAD + ENTRY * int(log[at + 12])].reshape(-1, ENTRY)
             sums.append(_sums(entries))
         at += 2 + length
+    return _batch(sums), np.array(durations, np.int64)
+
+
+def batch_of_steps(steps: Sequence[Step]) -> StepBatch:
+    """Return the sums that a latency model knows of every step, zeros of one without shares."""
+    shares = [[(r, n, before, kind == "d") for r, n, before, kind in step.sched] for step in steps]
+    return _batch([_sums(np.array(each, np.int64).reshape(-1, ENTRY)) for each in shares])
+
+
+def _batch(sums: list[list[int]]) -> StepBatch:
     columns = np.array(sums, np.int64).reshape(-1, len(STEP_SUMS)).T
-    return StepBatch(**dict(zip(STEP_SUMS, columns, strict=True))), np.array(durations, np.int64)
+    return StepBatch(**dict(zip(STEP_SUMS, columns, strict=True)))
 
 
 def _sums(entries: NDArray[np.int64]) -> list[int]:

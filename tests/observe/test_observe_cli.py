@@ -130,7 +130,7 @@ def test_a_client_that_sets_the_pace_is_exit_1_only_when_strict(
 def test_a_client_that_is_late_and_sends_at_the_rate_is_told_to_be_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("observe.result.summary_table.BOUNDS", {"own_lag_p99_us": -1})
+    monkeypatch.setattr("observe.result.client_verdict.LATE_US", -1.0)
     patient = {
         "own_lag_p99_us": 1e9,
         "loop_lag_p99_us": 1e9,
@@ -140,8 +140,9 @@ def test_a_client_that_is_late_and_sends_at_the_rate_is_told_to_be_late(
     with serving_in_thread() as server:
         assert observe(server.url, "--rate", "50", "--num-requests", "3", stem=tmp_path / "a") == 0
     (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("client "))
-    assert "sent the load at its pace, late by up to " in line
-    assert "ms (p99): own lag p99 " in line
+    assert "LATE by up to " in line
+    assert "ms (p99), at the load's pace" in line
+    assert read_trace(tmp_path / "a").header.client.late is True  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -360,3 +361,13 @@ def test_a_list_of_loads_says_so_once_and_a_run_that_ends_badly_says_so_too(
     with serving_in_thread(Behaviour(fault="status 500")) as server:
         assert observe(server.url, "--rate", "100", "--num-requests", "2", stem=tmp_path / "bad") == 1
         assert told_of_the_server(capsys.readouterr().err)
+
+
+def test_gauges_of_the_trace_that_stood_there_before_do_not_stay(tmp_path: Path) -> None:
+    load = ["--rate", "100", "--num-requests", "3"]
+    gauges = tmp_path / "run.gauges.csv"
+    with serving_in_thread() as server:
+        assert observe(server.url, *load, "--scrape", "1s", stem=tmp_path / "run") == 0
+        assert gauges.is_file()
+        assert observe(server.url, *load, "--overwrite", "--no-scrape", stem=tmp_path / "run") == 0
+    assert not gauges.exists()

@@ -144,7 +144,7 @@ def test_prompt_tokens_are_the_servers_count_else_prefix_and_input() -> None:
 @examples(60)
 @given(
     st.lists(
-        st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 5)), min_size=1, max_size=8),
+        st.lists(st.tuples(st.integers(201, 10**6), st.integers(1, 5)), min_size=1, max_size=8),
         min_size=3,
         max_size=3,
     )

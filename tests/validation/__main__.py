@@ -8,8 +8,10 @@ import tempfile
 from pathlib import Path
 
 from tests.validation import (
+    advice,
     agents,
     capacity_coverage,
+    ceilings,
     clusters,
     cpu,
     fleet,
@@ -25,8 +27,10 @@ from tests.validation import (
     production,
     rollout_coverage,
     servers,
+    session_coverage,
     silicon,
     silicon_profiled,
+    tails,
     verdicts,
 )
 
@@ -41,6 +45,7 @@ def main() -> None:
     parser.add_argument(
         "--only",
         choices=(
+            "advice",
             "agents",
             "rollouts",
             "production",
@@ -48,9 +53,11 @@ def main() -> None:
             "h100",
             "servers",
             "unfitted",
+            "sessions",
             "silicon",
             "operators",
             "profiled",
+            "ceilings",
             "clusters",
             "fleet",
             "fleet-sizes",
@@ -58,6 +65,7 @@ def main() -> None:
             "fleet-intervals",
             "fleet-answers",
             "optimisers-fleet",
+            "tails",
             "verdicts",
             "capacity",
             "optimisers",
@@ -70,12 +78,14 @@ def main() -> None:
         unfitted = ("roofline", "physics", "physics/blis-iter29")
         tables = {
             "rollouts": lambda: rollout_coverage.table(Path(work)),
+            "advice": lambda: advice.table(Path(work)),
             "agents": lambda: agents.table(options.data),
             "production": lambda: production.table(options.data, Path(work)),
             "cpu": lambda: cpu.table(options.data, Path(work), tuple(options.models)),
             "h100": lambda: h100.table(Path(work), tuple(options.models)),
             "servers": lambda: servers.table(bench, Path(work), tuple(options.models)),
             "unfitted": lambda: servers.unfitted_table(bench, Path(work), unfitted),
+            "sessions": lambda: session_coverage.table(Path(work)),
             "silicon": lambda: silicon.table(options.data / "aiconfigurator_silicon"),
             "fleet": lambda: fleet.table(options.data / "aiconfigurator_silicon"),
             "fleet-sizes": lambda: fleet_sizes.table(options.data / "fleet_cdfs"),
@@ -84,8 +94,10 @@ def main() -> None:
             "fleet-answers": fleet_answers.table,
             "optimisers-fleet": optimisers_fleet.table,
             "operators": lambda: operators.table(options.data),
+            "ceilings": lambda: ceilings.table(Path(work)),
             "clusters": lambda: clusters.table(options.data, Path(work)),
             "profiled": lambda: silicon_profiled.table(options.data),
+            "tails": tails.table,
             "verdicts": verdicts.table,
             "optimisers": lambda: optimisers.table(Path(work)),
             "capacity": lambda: capacity_coverage.table(Path(work)),

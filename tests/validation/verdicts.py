@@ -121,4 +121,68 @@ def table(num_servers: int = 60) -> str:
         for requests in NUMBERS:
             cells = [str(counted[share, requests, word]) for word in words]
             lines.append(f"| {share:g} | {requests:,} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *by_decoding()])
+
+
+def unseated() -> TwinConfig:
+    """Return a server without a limit of seats that answers 20 requests of fifty tokens per second at most."""
+    engine = EngineConfig(
+        async_scheduling=False, max_num_seqs=20_000, max_num_batched_tokens=400_000, num_gpu_blocks=400_000
+    )
+    return TwinConfig(engine=engine, latency=Blackbox(beta0=10_000, beta1=0, beta2=1000))
+
+
+def by_decoding(num_seeds: int = 8) -> list[str]:
+    """Return how often a run that decoding bounds has a stretch of overload, by load; half of them in one stage."""
+    twin = unseated()
+    lines = [
+        "| bound by decoding: share of the capacity | " + " | ".join(_KINDS) + " |",
+        "|---" * (len(_KINDS) + 1) + "|",
+    ]
+    for share in (0.6, 0.8, 0.9, 0.95, 1.1, 1.2, 1.4, 2.0):
+        cells = []
+        for stages, cv, sigma in _KINDS.values():
+            found = 0
+            for seed in range(num_seeds):
+                parts = [(seconds, 20 * (load or share)) for seconds, load in stages]
+                trace = _of_stages(parts, seed=seed, cv=cv, sigma=sigma)
+                outcomes = simulate_trace(trace, twin)[1].outcomes
+                judged = judge_trace(trace, twin, pacing_of(trace), outcomes)
+                found += judged is not None and bool(judged.stretches)
+            cells.append(f"{found} of {num_seeds}")
+        lines.append(f"| {share:g} | {' | '.join(cells)} |")
+    return lines
+
+
+_ONE = [(900.0, 0.0)]
+_STAGE = [(300.0, 0.3), (180.0, 0.0), (400.0, 0.3)]
+_KINDS: dict[str, tuple[list[tuple[float, float]], float, float]] = {
+    "throughout": (_ONE, 1.0, 0.0),
+    "a stage": (_STAGE, 1.0, 0.0),
+    "throughout, gaps three times as uneven": (_ONE, 3.0, 0.0),
+    "a stage, uneven": (_STAGE, 3.0, 0.0),
+    "throughout, unlike lengths": (_ONE, 1.0, 0.6),
+    "a stage, unlike lengths": (_STAGE, 1.0, 0.6),
+}
+"""The seconds and loads in turn (0: the share asked for), the gaps' coefficient of variation, the lengths' spread."""
+
+
+def _of_stages(parts: list[tuple[float, float]], *, seed: int, cv: float, sigma: float) -> Trace:
+    """Return requests of (seconds, rate) in turn."""
+    rng, start, found = np.random.default_rng(seed), 0.0, list[float]()
+    for seconds, rate in parts:
+        at = start
+        while (at := at + rng.gamma(1 / cv**2, cv**2 / rate)) < start + seconds:
+            found.append(at)
+        start += seconds
+    n = len(found)
+    lengths = 50 * np.exp(sigma * rng.normal(size=n) - sigma**2 / 2)
+    return make_trace(
+        Header(tool="vtwin", mode="generated"),
+        {
+            "request_id": [str(i) for i in range(n)],
+            "arrival_time_us": (np.array(found) * 1e6).astype(np.int64),
+            "input_tokens": np.full(n, 200),
+            "output_tokens": np.clip(lengths.astype(np.int64), 1, 400),
+        },
+    )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from traces.findings.cold_start import cold_start
+from traces.findings.late_client import early_us, ttft_too_long_us
 from traces.findings.warm_cache import warm_cache
 from traces.header import RunFinding
 from traces.measured.finish_reasons import failure_status
@@ -32,6 +33,7 @@ COLD: Final = "cold_start"
 NO_USAGE: Final = "no_usage"
 HIDDEN: Final = "hidden_reasoning"
 ENGINES: Final = "several_engines"
+LATE: Final = "late_client"
 
 KINDS: Final = {
     HELD_BACK: "events of an answer that came all in one read: TTFT, TPOT and ITL of these answers are empty",
@@ -42,6 +44,7 @@ KINDS: Final = {
     COLD: "first requests that were slower than the rest",
     HIDDEN: "reasoning that the server counts and does not stream: TTFT runs to the first text behind it",
     NO_USAGE: "answers whose tokens the server did not count, or counted as 0",
+    LATE: "a client that was late: the first token may have come earlier than its time says",
     ENGINES: "several engines that answer behind one address",
 }
 """Every kind of finding, and what it says."""
@@ -70,6 +73,7 @@ def findings_of(trace: Trace) -> tuple[RunFinding, ...]:
         *_warm(counted),
         *_cold(counted),
         *_no_usage(counted),
+        *_late(counted),
         *several_engines(counted.header.server, num_requests=len(counted)),
     ]
     kinds = {each.kind for each in found}
@@ -206,6 +210,20 @@ def _no_usage(trace: Trace) -> list[RunFinding]:
         taken += f"; of {unknown:,} they are unknown" if unknown else ""
     text = f"{num:,} of {of:,} answers have no usage, or one of zeros: {taken}"
     return [RunFinding(kind=NO_USAGE, num=num, of=of, text=text)]
+
+
+def _late(trace: Trace) -> list[RunFinding]:
+    quantiles = ttft_too_long_us(trace)
+    if not quantiles:
+        return []
+    ok = finished_ok(trace)
+    num, of = int((early_us(trace)[ok] > 0).sum()), int(ok.sum())
+    text = (
+        f"the client was late: the first token of {num:,} of {of:,} answers was read together with further ones, so "
+        f"TTFT may be up to {shown_time(quantiles['p99'])} too long (p99; mean "
+        f"{shown_time(float(early_us(trace)[ok].mean()))}). A quieter machine, or --processes, shows"
+    )
+    return [RunFinding(kind=LATE, num=num, of=of, text=text)]
 
 
 def several_engines(server: ServerInfo, *, num_requests: int) -> Sequence[RunFinding]:

@@ -4,7 +4,8 @@ Latencies of a queue depend on each other: a long wait comes with others. So the
 counted in batches that follow each other in time, and the scatter of these counts says how many independent requests
 the run is worth (batch means: Law, "Simulation Modeling and Analysis", 2015, chapter 9). The interval is between two
 order statistics (David and Nagaraja, "Order Statistics", 2003, section 7.1), their ranks from the binomial
-distribution of so many requests. Where it has no upper end, the run is too short for one.
+distribution of so many requests. Where it has no upper end, the run is too short for one, and the lower end alone holds
+with 95 %.
 """
 
 from __future__ import annotations
@@ -27,13 +28,19 @@ NUM_BATCHES = 20
 T_OF_BATCHES = 2.093
 """Student's t for 95 % with one degree less than there are batches;"""
 Z = 1.96
-"""of the normal distribution."""
-LEVELS = (0.01, 0.1)
-"""The shares of largest values whose scatter is looked at: few of the largest tell little about their clusters."""
+"""of the normal distribution;"""
+Z_ONE_SIDED = 1.645
+"""the same for 95 % on one side."""
+WIDER = 0.1
+"""The share of largest values whose clusters stand in for those of the tail where the tail has too few,"""
+ENOUGH_CLUSTERS = 20
+"""fewer than this many."""
 NARROW = 0.05
 """Half the width that is asked for, as a share of the percentile."""
-LEAST_TAIL = 10
-"""An upper end needs no fewer values beyond the percentile than this to say how many requests are needed."""
+MISSED = 0.05
+"""The share of intervals that may miss the percentile, on both sides together."""
+LEAST_TAIL = 4
+"""An upper end needs this many independent values beyond the percentile (of 368 one is beyond, at 97.5 %)."""
 MOST_EXACT = 300
 """Values beyond the percentile from which the normal distribution gives the ranks."""
 SHOWN = {"ttft_us": "TTFT", "itl_us": "ITL", "e2e_us": "E2E"}
@@ -71,9 +78,9 @@ def tail_precision(values: Floats) -> TailPrecision | None:
     ordered = np.sort(known)
     p99 = float(np.percentile(known, 100 * (1 - TAIL)))
     worth = _num_effective(known, ordered)
-    most, least = _numbers_beyond(worth)
-    low = float(np.quantile(ordered, max(1 - most / worth, 0.0)))
-    high = None if least < 1 else float(np.quantile(ordered, 1 - least / worth))
+    most, least = _ranks(worth)
+    low = _largest(ordered, most, worth=worth)
+    high = None if least is None else _largest(ordered, least, worth=worth)
     return TailPrecision(
         n=n,
         p99=p99,
@@ -84,51 +91,74 @@ def tail_precision(values: Floats) -> TailPrecision | None:
     )
 
 
+def _largest(ordered: Floats, rank: float, *, worth: float) -> float:
+    """Return the value of a rank from the top, 1 the largest, where ascending values are worth so many."""
+    return float(np.quantile(ordered, float(np.clip(1 - (rank - 1) / max(worth - 1, 1.0), 0.0, 1.0))))
+
+
 def _num_effective(known: Floats, ordered: Floats) -> float:
-    """Return how many independent values would scatter as much, never more than there are."""
-    n, worth = len(known), float(len(known))
-    for level in LEVELS:
-        beyond = (known > ordered[min(int(n * (1 - level)), n - 1)]).astype(np.float64)
-        share = float(beyond.mean())
-        if share == 0.0:
-            continue
-        means = np.array([each.mean() for each in np.array_split(beyond, NUM_BATCHES)])
-        scatter = float(means.var(ddof=1)) / NUM_BATCHES
-        if scatter > 0:
-            worth = min(worth, share * (1 - share) / scatter)
-    return max(worth * (Z / T_OF_BATCHES) ** 2, 1.0)
+    """Return how many independent values would scatter as much, never more than there are.
 
-
-def _numbers_beyond(worth: float) -> tuple[float, float]:
-    """Return how many of so many values lie beyond the percentile, at most and at least, with 95 %.
-
-    ``least`` below 1: none may, so that the largest value is no upper end.
+    What the batches' scatter exceeds that of independent values by is itself known from few batches, and counts more.
     """
+    n, of_tail = len(known), _times_scattered(known, ordered, TAIL)
+    trust = min(n * TAIL / max(of_tail, 1.0) / ENOUGH_CLUSTERS, 1.0)
+    times = trust * of_tail + (1 - trust) * _times_scattered(known, ordered, WIDER)
+    return n / max(1 + (times - 1) * (T_OF_BATCHES / Z) ** 2, 1.0)
+
+
+def _times_scattered(known: Floats, ordered: Floats, level: float) -> float:
+    """Return how much more the number of largest values scatters among batches than of independent values."""
+    n = len(known)
+    beyond = (known > ordered[min(int(n * (1 - level)), n - 1)]).astype(np.float64)
+    share = float(beyond.mean())
+    if share == 0.0:
+        return 1.0
+    means = np.array([each.mean() for each in np.array_split(beyond, NUM_BATCHES)])
+    return float(means.var(ddof=1)) / NUM_BATCHES * n / (share * (1 - share))
+
+
+def _ranks(worth: float) -> tuple[float, float | None]:
+    """Return the ranks from the top, of so many values, between which the percentile lies with 95 %.
+
+    Ranks lie between whole numbers as the chances do. The second is None where even the largest may be below.
+    """
+    up_to = _up_to(worth)
+    if up_to is None:
+        wide = Z * math.sqrt(worth * TAIL * (1 - TAIL))
+        return worth * TAIL + wide + 1, worth * TAIL - wide
+    ranks = np.arange(1, len(up_to) + 1)
+    if up_to[0] > MISSED / 2:
+        return float(np.interp(1 - MISSED, up_to, ranks)), None
+    return float(np.interp(1 - MISSED / 2, up_to, ranks)), float(np.interp(MISSED / 2, up_to, ranks))
+
+
+def _up_to(worth: float) -> Floats | None:
+    """Return the chances that at most 0, 1, 2, … of so many values lie beyond the percentile; None of too many."""
     mean = worth * TAIL
     if mean > MOST_EXACT:
-        wide = Z * math.sqrt(mean * (1 - TAIL))
-        return mean + wide, mean - wide
+        return None
     number, chances = max(round(worth), 1), []
     chance = (1 - TAIL) ** number
     for k in range(min(number, int(mean + 10 * math.sqrt(mean) + 20)) + 1):
         chances.append(chance)
         chance *= (number - k) / (k + 1) * TAIL / (1 - TAIL)
-    up_to = np.cumsum(chances)  # the chance of at most k
-    least = int(np.searchsorted(up_to, 0.025, side="right"))
-    most = int(np.searchsorted(up_to, 0.975, side="left")) + 1
-    return float(min(most, number)), float(least)
+    return np.cumsum(chances)
 
 
 def fewest_beyond(number: int) -> float:
     """Return how many of so many independent values lie beyond the 99th percentile at least, with 97.5 %."""
-    return _numbers_beyond(float(number))[1]
+    up_to = _up_to(float(number))
+    if up_to is None:
+        return number * TAIL - Z * math.sqrt(number * TAIL * (1 - TAIL))
+    return float(np.searchsorted(up_to, MISSED / 2, side="right"))
 
 
 def _needed(n: int, worth: float, *, p99: float, low: float, high: float | None) -> int | None:
     """Return the requests for an interval of ±5 %: its width falls with the root of their number."""
     if p99 <= 0:
         return None
-    half = ((high - low) / 2 if high is not None else p99 - low) / p99
+    half = ((high - low) / 2 if high is not None else (p99 - low) * Z / Z_ONE_SIDED) / p99
     number = n * (half / NARROW) ** 2
     return _rounded_up(number if high is not None else max(number, n * LEAST_TAIL / (TAIL * worth)))
 

@@ -8,8 +8,10 @@ of the proxy: an answer that came in one read has a time of its end and no other
 * in clumps: ``CLUMP`` events a read, or more, on average. ITL was not measured; TTFT was where the first read held one
   event; TPOT, from the first read to the last, is off by one clump at most, and counts from ``LEAST_CLUMPS`` clumps on.
 
-An answer that is one single event of many tokens is held back, too. Events that now and then share a read (a busy
-client, a burst) change nothing.
+* crowded: ``CROWDED`` events a read, or more, on average. ITL was not measured.
+
+An answer that is one single event of many tokens is held back, too. Events that now and then share a read (a burst)
+change nothing.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ LEAST_EVENTS: Final = 6
 CLUMP: Final = 2.0
 """From here on most events came with the one before, and the median gap is 0."""
 LEAST_CLUMPS: Final = 10
+CROWDED: Final = 1.25
+"""From here on a fifth of the gaps are 0: not those of the server, but of a client that was late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +187,7 @@ def _judged(
         in_clumps=clumps,
         has_ttft=~held & (~clumps | has_first),
         has_tpot=~held & (~clumps | (num_reads > LEAST_CLUMPS)),
-        has_itl=~held & ~clumps,
+        has_itl=~held & ~(many & (num_events > CROWDED * num_reads)),
         is_estimated=guessed[0],
         is_assumed=guessed[1],
     )

@@ -39,7 +39,8 @@ class FitTrace:
     ``steps``: the engine's own log of its steps, where there is one.
     ``done_rows``: the requests whose completions count, in the order in which they were observed; may be none.
     ``closed_loop``: (concurrency, think time in µs) where completions set the arrivals. ``max_concurrency``: the
-    client's cap, where completions release due requests. ``simulators``: those of its requests that are free, per
+    client's cap, where completions release due requests. ``ttft_too_long_us``: what a late client may have added to its
+    mean TTFT, at most. ``simulators``: those of its requests that are free, per
     configuration; a copy with other requests has its own. ``counts`` [4]: how many requests have each metric;
     ``num_used``: how many have any.
     """
@@ -52,6 +53,7 @@ class FitTrace:
     done_rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     closed_loop: tuple[int, int] | None = None
     max_concurrency: int | None = None
+    ttft_too_long_us: float = 0.0
     simulators: dict[EngineConfig, list[Simulator]] = field(
         init=False, default_factory=dict, compare=False, repr=False
     )
@@ -115,7 +117,12 @@ def fit_trace(
         done_rows=done_rows,
         closed_loop=pacing.closed_loop,
         max_concurrency=pacing.max_concurrency,
+        ttft_too_long_us=_mean_of(side["ttft_too_long_us"].to_numpy()[np.isfinite(latencies[0])]),
     )
+
+
+def _mean_of(values: NDArray[np.float64]) -> float:
+    return float(values.mean()) if len(values) else 0.0
 
 
 def _observed_timeline(trace: Trace) -> Timeline:

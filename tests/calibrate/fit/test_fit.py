@@ -14,7 +14,7 @@ from calibrate.fit.task import Task
 from replay import TwinConfig
 from sim import simulate
 from tests.calibrate.known_servers import GUESS, SERVER, TRUTH, observed, with_latency, workload
-from traces import Trace
+from traces import ClientInfo, Trace
 from traces.errors import TraceError
 
 
@@ -123,6 +123,22 @@ def test_only_the_chosen_requests_enter_the_loss() -> None:
     trace = observed(workload(60, rate=5, seed=8))
     chosen = np.arange(60) < 30
     assert (fit_trace(trace, GUESS, name="half", chosen=chosen).used() == chosen).all()
+
+
+def test_what_a_late_client_may_have_added_widens_the_way_in(
+    quiet_and_busy: list[Trace], recovered: Fit
+) -> None:
+    ready = [fit_trace(trace, GUESS, name=str(i)) for i, trace in enumerate(quiet_and_busy)]
+    found = fit([replace(ready[0], ttft_too_long_us=1e4), ready[1]], GUESS)
+    sure, wide = recovered.coefficients[0], found.coefficients[0]
+    assert (sure.name, wide.value, wide.high) == ("alpha0", sure.value, sure.high)
+    assert wide.low == max((sure.low or 0.0) - 1e4, 0.0)
+    late = (
+        quiet_and_busy[0]
+        .with_header(client=ClientInfo(late=True))
+        .with_columns(first_token_early_us=np.full(100, 700))
+    )
+    assert fit_trace(late, GUESS, name="late").ttft_too_long_us == 700
 
 
 @pytest.mark.parametrize("marks", [{"column": True}, {"column": False}])

@@ -326,6 +326,7 @@ def test_every_column_of_a_row() -> None:
         "guided": None,
         "attempt": None,
         "num_token_reads": 1,  # 3 µs apart: one read
+        "first_token_early_us": None,
         "first_chunk_tokens": 2,
         "reasoning_tokens": None,
         "hidden_tokens": None,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import vtwin
-from replay.capacity.sessions import _most
+from replay.capacity.sessions import _most, _near
 
 TWIN = """\
 engine: {max_num_seqs: 8, max_num_batched_tokens: 512, num_gpu_blocks: 700, max_model_len: 4096}
@@ -63,6 +63,39 @@ def test_drawn_sessions_are_searched_variant_by_variant(capsys: pytest.CaptureFi
     assert vtwin.main(call) == 0
     shown = capsys.readouterr().out
     assert f"{many} sessions at once" in shown
+
+
+def test_the_number_has_an_interval_around_it_where_sessions_are_enough(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    call = [
+        "capacity",
+        "--sessions",
+        "--rounds",
+        "4",
+        "--prompt-tokens",
+        "300",
+        "--output-tokens",
+        "40",
+        *ASK,
+    ]
+    found = answer(capsys, *call, "--num-requests", "200")
+    assert found["low"] <= found["sessions"] <= found["high"]
+    assert vtwin.main([*call, "--num-requests", "200"]) == 0
+    said = f"{found['sessions']} sessions at once (90 % interval: {found['low']} to {found['high']})"
+    assert said in capsys.readouterr().out
+    few = answer(capsys, *call, "--num-requests", "40")
+    assert few["low"] is None
+    assert few["high"] is None
+
+
+@pytest.mark.parametrize("most", [0, 1, 5, 17, 20])
+@pytest.mark.parametrize("start", [0, 1, 4, 5, 6, 30])
+def test_a_number_is_found_from_any_other(most: int, start: int) -> None:
+    asked: list[int] = []
+    assert _near(lambda number: asked.append(number) or number <= most, start, most=20) == most  # type: ignore[func-returns-value]
+    assert all(1 <= number <= 20 for number in asked)
+    assert len(set(asked)) == len(asked)
 
 
 def test_a_limit_that_one_session_breaks_is_exit_1_and_one_that_none_breaks_is_or_more(

@@ -161,7 +161,74 @@ def test_the_operators_of_a_run_add_up_to_its_steps(
     total = sum(each["us"] for each in times["by_operator"].values()) + times["rest_us"]
     assert total == pytest.approx(times["step_time_us"], abs=0.01)
     assert abs(times["rest_us"]) < len(steps)  # rounding alone
+    assert times["by_instance"] is None
+    for step in steps:
+        assert sum(step["operators"].values()) == pytest.approx(step["dur"], abs=0.001)
+        assert abs(step["operators"]["rest"]) <= 1  # rounding alone
+    for name, took in times["by_operator"].items():
+        of_steps = sum(step["operators"].get(name, 0.0) for step in steps)
+        assert of_steps == pytest.approx(took["us"], abs=0.001 * len(steps))
     assert "prefill_attention" in shown(capsys, "--operator-times")
+
+
+POOLS = """\
+  pools:
+    - {name: p, role: prefill, instances: 2}
+    - {name: d, role: decode, instances: 1, hardware: {gpu: A100-80}}
+  disaggregation: {decider: always}
+"""
+
+
+@pytest.mark.parametrize("cluster", ["  instances: 3\n", POOLS])
+def test_the_operators_of_a_cluster_are_the_sum_of_its_instances(
+    cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    again_and_again()
+    (tmp_path / "twin.yaml").write_text(
+        ROOFLINE.replace("ENGINE", "block_size: 16").replace("HARDWARE", "tp: 1") + "cluster:\n" + cluster
+    )
+    document = json.loads(shown(capsys, "--json", "--operator-times", "--steps", "steps.jsonl"))
+    times = document["operator_times"]
+    steps = [json.loads(line) for line in Path("steps.jsonl").read_text().splitlines()]
+    assert len(times["by_instance"]) == 3
+    assert {step["instance"] for step in steps} == set(times["by_instance"])
+    for name, each in times["by_instance"].items():
+        own = [step for step in steps if step["instance"] == name]
+        assert each["step_time_us"] == sum(step["dur"] for step in own) > 0
+        told = sum(took["us"] for took in each["by_operator"].values()) + each["rest_us"]
+        assert told == pytest.approx(each["step_time_us"], abs=0.01)
+        assert abs(each["rest_us"]) <= len(own)
+        for step in own:
+            assert sum(step["operators"].values()) == pytest.approx(step["dur"], abs=0.001)
+    for name, took in times["by_operator"].items():
+        of_each = [each["by_operator"].get(name, {"us": 0.0})["us"] for each in times["by_instance"].values()]
+        assert took["us"] == pytest.approx(sum(of_each), abs=0.01)
+    assert times["step_time_us"] == sum(each["step_time_us"] for each in times["by_instance"].values())
+    (head,) = [line for line in shown(capsys, "--operator-times").splitlines() if "operator" in line]
+    assert all(name in head for name in times["by_instance"])
+
+
+def test_the_means_of_steps_are_those_of_the_steps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of one server and of three; no percentile is above the budget of tokens."""
+    again_and_again()
+    loaded(tmp_path)
+    for more in ((), ("--set", "cluster.instances=3")):
+        document = json.loads(shown(capsys, "--json", "--steps", "steps.jsonl", *more))
+        found = document["steps"]
+        steps = [json.loads(line) for line in Path("steps.jsonl").read_text().splitlines()]
+        busy = [step for step in steps if step["sched"]]
+        assert found["num_seqs"]["mean"] == pytest.approx(np.mean([len(step["sched"]) for step in busy]))
+        assert found["num_prefill_tokens_mean"] == pytest.approx(np.mean([step["P"] for step in busy]))
+        assert found["num_decode_tokens_mean"] == pytest.approx(np.mean([step["D"] for step in busy]))
+        tokens = [step["P"] + step["D"] for step in busy]
+        assert found["num_tokens"]["mean"] == pytest.approx(np.mean(tokens))
+        assert found["duration_us"]["mean"] == pytest.approx(np.mean([step["dur"] for step in busy]))
+        assert found["num_tokens"]["p99"] <= found["num_tokens"]["max"] <= max(tokens) <= 2048
+        for name in ("ttft_us", "tpot_us", "e2e_us"):
+            assert document[name]["min"] <= document[name]["p50"] <= document[name]["max"]
+            assert document[name]["n"] == 12
 
 
 def test_a_model_without_operators_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

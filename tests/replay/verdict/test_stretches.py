@@ -26,6 +26,12 @@ engine:
   {max_num_seqs: 16, async_scheduling: false, max_num_batched_tokens: 2048, num_gpu_blocks: 4000, max_model_len: 8192}
 latency: {model: blackbox, coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 10000, beta1: 0, beta2: 500}}
 """
+WIDE = """\
+engine:
+  {max_num_seqs: 20000, async_scheduling: false, max_num_batched_tokens: 400000, num_gpu_blocks: 400000}
+latency: {model: blackbox, coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 10000, beta1: 0, beta2: 1125}}
+"""
+"""The same capacity without a limit of seats: fifty steps of 10 + n · 1.125 ms answer 16 / 0.9 per second at most."""
 FOUR = "cluster:\n  instances: 4\n  routing: {policy: least-loaded}\n"
 SCALED = """\
 cluster:
@@ -61,8 +67,15 @@ def requests(came: NDArray[np.int64], **more: object) -> Trace:
     )
 
 
-def simulated(folder: Path, trace: Trace, *, text: str = "", slo_us: dict[str, float] | None = None) -> Run:
-    (folder / "twin.yaml").write_text(SERVER + text)
+def simulated(
+    folder: Path,
+    trace: Trace,
+    *,
+    text: str = "",
+    slo_us: dict[str, float] | None = None,
+    server: str = SERVER,
+) -> Run:
+    (folder / "twin.yaml").write_text(server + text)
     return replay.run(trace, load_config(folder / "twin.yaml"), RunSettings(slo_us=slo_us or {}))
 
 
@@ -111,6 +124,10 @@ def test_the_verdict_on_a_run_of_known_truth_is_right_and_its_times_are_within_a
     parts, cluster, verdict, truth = TRUTH[name]
     came = sent(parts, cv=3.0 if name == "uneven arrivals" else 1.0)
     run = simulated(tmp_path, requests(came), text=cluster)
+    assert_is_true(run, verdict, truth)
+
+
+def assert_is_true(run: Run, verdict: str, truth: list[tuple[float, float, float | None]]) -> None:
     found = run.summary["verdict_stretches"]
     assert run.summary["verdict"] == verdict
     assert found is not None
@@ -123,6 +140,64 @@ def test_the_verdict_on_a_run_of_known_truth_is_right_and_its_times_are_within_a
         if recovered_s is not None and each["recovered_us"] is not None:
             assert each["recovered_us"] / 1e6 == pytest.approx(recovered_s, abs=0.1 * (recovered_s - from_s))
         assert each["sent_per_s"] > each["answered_per_s"]
+
+
+BY_DECODING: dict[str, tuple[list[tuple[float, float]], str, list[tuple[float, float, float | None]]]] = {
+    "a stage": ([(300, 0.4), (180, 1.6), (400, 0.4)], "overloaded", [(300, 480, 655)]),
+    "a stage at the end": ([(300, 0.4), (180, 1.4)], "overloaded", [(300, 480, None)]),
+    "always too much": ([(600, 1.4)], "overloaded", [(0, 600, None)]),
+    "always a little too much": ([(1200, 1.15)], "overloaded", [(0, 1200, None)]),
+    "a ramp up": ([(60, load) for load in np.linspace(0.1, 2.5, 20)], "overloaded", [(540, 1200, None)]),
+    "two stages": (
+        [(300, 0.4), (60, 1.8), (300, 0.3), (120, 1.6), (300, 0.3)],
+        "overloaded",
+        [(300, 360, 428), (660, 780, 883)],
+    ),
+    "half of what it can": ([(600, 0.5)], "stable", []),
+    "nine tenths": ([(1200, 0.9)], "stable", []),
+    "a stage within the capacity": ([(300, 0.3), (180, 0.9), (300, 0.3)], "stable", []),
+    "a short stage within the capacity": ([(300, 0.2), (20, 0.9), (300, 0.2)], "stable", []),
+    "a ramp within the capacity": ([(60, load) for load in np.linspace(0.1, 0.9, 20)], "stable", []),
+    "uneven arrivals": ([(1200, 0.8)], "stable", []),
+}
+
+
+@pytest.mark.parametrize("name", BY_DECODING)
+def test_the_verdict_on_a_server_bound_by_decoding_is_right_too(name: str, tmp_path: Path) -> None:
+    parts, verdict, truth = BY_DECODING[name]
+    came = sent(parts, cv=3.0 if name == "uneven arrivals" else 1.0)
+    run = simulated(tmp_path, requests(came), server=WIDE)
+    assert_is_true(run, verdict, truth)
+    for each in run.summary["verdict_stretches"] or []:
+        assert each["served_most"] == pytest.approx(
+            backlog(run, np.array([each["until_us"]], np.float64))[0], rel=0.1
+        )
+        assert "were served at once, ever more slowly" in verdict_sentence("overloaded", [each])
+
+
+GIVING_UP: dict[str, tuple[list[tuple[float, float]], float, list[tuple[float, float, float | None]]]] = {
+    # loads in turn, the seconds that clients wait, and the stretches
+    "at once": ([(600, 1.4)], 1.0, [(0, 600, None)]),
+    "soon": ([(600, 2.0)], 1.2, [(0, 600, None)]),
+    "after a while, uneven arrivals": ([(900, 1.5)], 3.0, [(0, 900, None)]),
+    "late": ([(600, 1.4)], 30.0, [(0, 600, None)]),
+    "in a stage": ([(600, 0.5), (180, 1.6), (600, 0.5)], 1.5, [(600, 780, 784)]),
+    "in two stages": (
+        [(300, 0.4), (120, 1.8), (300, 0.4), (120, 1.8), (300, 0.4)],
+        2.0,
+        [(300, 420, 424), (720, 840, 844)],
+    ),
+    "hardly ever: four fifths of the capacity": ([(900, 0.7)], 2.0, []),
+    "hardly ever: a stage within the capacity": ([(300, 0.3), (180, 0.7), (300, 0.3)], 1.5, []),
+}
+
+
+@pytest.mark.parametrize("name", GIVING_UP)
+def test_an_overload_whose_clients_give_up_is_one_stretch(name: str, tmp_path: Path) -> None:
+    parts, seconds, truth = GIVING_UP[name]
+    came = sent(parts, cv=3.0 if "uneven" in name else 1.0)
+    run = simulated(tmp_path, requests(came, deadline_us=came + int(seconds * 1e6)))
+    assert_is_true(run, "overloaded" if truth else "stable", truth)
 
 
 def test_a_burst_is_told_as_one(tmp_path: Path) -> None:

@@ -209,18 +209,6 @@ def test_options_take_the_place_of_the_file(tmp_path: Path) -> None:
         with_cluster(pools, instances=2, routing=None)
 
 
-@pytest.mark.parametrize("option", [("--steps", "s.jsonl"), ("--operator-times",)])
-def test_what_a_cluster_cannot_do_yet_is_refused(
-    tmp_path: Path, option: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "twin.yaml").write_text(SERVER)
-    arguments = ["run", "--config", str(tmp_path / "twin.yaml"), "--output", str(tmp_path / "out")]
-    assert main([*arguments, "--rate", "1", "--instances", "2", *option]) == 2
-    assert (
-        f"{option[0]}: cannot be combined with a cluster yet, expected one server" in capsys.readouterr().err
-    )
-
-
 def test_decisions_without_a_cluster_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "twin.yaml").write_text(SERVER)
     arguments = [

@@ -61,7 +61,7 @@ def _server_of(calibration: Calibration) -> NamedServer:
     own = named_server(fit.config.source)
     known = known_of(trace, replace(fit.config, latency=Blackbox()), options)
     model, of_header = options.model_config, model_of(trace.header.server)
-    if model is None and "model_config" not in own.latency and shipped_config(of_header) is not None:
+    if model is None and "model_config" not in own.latency and shipped_config(of_header or "") is not None:
         model = of_header
     has_gpu = known.gpu is not None and not own.hardware
     return named_server(

@@ -183,7 +183,7 @@ def disagg_parts(plan: DisaggPlan) -> list[AnswerPart]:
         for each in plan.tried
         if (each.analytic.prefill, each.analytic.decode) == plan.best and each.run >= 0
     ]
-    shown = (shown or plan.tried[-1:])[:1]
+    shown = (shown or list(plan.tried[-1:]))[:1]
     for each in shown:
         parts += ["", *_tried_parts(each, plan.objective)]
     if plan.tried:

@@ -21,8 +21,7 @@ from traces import ConfigError, write_text
 
 if TYPE_CHECKING:
     from replay import DefaultsEntry
-    from replay.twin.fitted import HeldOut
-    from replay.twin.fitted.named_server import NamedServer
+    from replay.twin.fitted import HeldOut, NamedServer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +36,8 @@ class ServerName:
 def write_config(calibration: Calibration, path: Path) -> None:
     """Write the fitted twin as a TWIN.yaml whose head says where it comes from, and with the server that is known."""
     from replay import dump_config
-    from replay.twin.config_read import read_config_text
-    from replay.twin.fitted.named_server import text_with_server
+    from replay.twin import read_config_text
+    from replay.twin.fitted import text_with_server
 
     fit = _fit_of(calibration)
     text = dump_config(replace(fit.config, held_out=_held_out(calibration)))
@@ -53,15 +52,14 @@ def write_config(calibration: Calibration, path: Path) -> None:
 def _server_of(calibration: Calibration) -> NamedServer:
     """Return what the twin's file, the options and the first trace's header say of the server's GPUs and model."""
     from calibrate.flags.known_model_and_gpu import known_of
-    from replay.model.shipped_models import shipped_config
-    from replay.twin.fitted.named_server import named_server
-    from replay.twin.start import model_of
+    from replay.twin.fitted import named_server
+    from replay.twin.start import is_at_hand, model_of
 
     fit, options, trace = _fit_of(calibration), calibration.options, calibration.traces[0].source.trace
     own = named_server(fit.config.source)
     known = known_of(trace, replace(fit.config, latency=Blackbox()), options)
     model, of_header = options.model_config, model_of(trace.header.server)
-    if model is None and "model_config" not in own.latency and shipped_config(of_header or "") is not None:
+    if model is None and "model_config" not in own.latency and is_at_hand(of_header):
         model = of_header
     has_gpu = known.gpu is not None and not own.hardware
     return named_server(

@@ -10,9 +10,9 @@ from replay.twin.cluster_section import read_cluster, server_roots
 from replay.twin.config_keys import DEFAULT_SEED
 from replay.twin.keys.overlay import Setting, named, overlaid, setting_of
 from replay.twin.keys.ranges import check_ranges
+from replay.twin.peers.own_words import in_own_words
 from replay.twin.server.engine_section import other_places
 from replay.twin.server.read_server import read_server
-from replay.twin.start.other_flags import in_own_words
 from replay.twin.twin_config import TwinConfig
 from replay.twin.what_if.unanswered import Change, Simulated, unanswered_of
 from sim import (

@@ -14,7 +14,7 @@ from replay.model import find_gpu, read_model_config
 from replay.model.model_peak import peak_times
 from replay.model.shipped_models import shipped_config
 from replay.twin.config_read import read_config_text
-from replay.twin.fitted.named_server import NOT_WRITTEN, NamedServer, named_server, text_with_server
+from replay.twin.fitted.written_server import NOT_WRITTEN, NamedServer, named_server, text_with_server
 from sim import EngineConfig, Physics
 from tests.calibrate.known_servers import observed, workload
 from traces import write_trace

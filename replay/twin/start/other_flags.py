@@ -6,9 +6,9 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from replay.twin.peers.fleet_simulator import of_fleet_simulator, own_command
+from replay.twin.peers.vidur_flags import OF_VIDUR, of_vidur
 from replay.twin.start.flag_table import FLAGS
-from replay.twin.start.fleet_simulator import of_fleet_simulator, own_command
-from replay.twin.start.vidur_flags import OF_VIDUR, of_vidur
 
 KEYS: Final[Mapping[str, str]] = {
     **{f"--{name}": flag.key for name, flag in FLAGS.items() if flag.key},
@@ -68,17 +68,6 @@ OPTIONS: Final[Mapping[str, str]] = {
 }
 """By flag, vtwin's option."""
 
-
-VALUES: Final[Mapping[str, tuple[str, str]]] = {
-    "always-admit": ("always", "BLIS's"),
-    "priority-fcfs": ("priority", "BLIS's"),
-    "faster_transformer": ("static", "Vidur's"),
-    "lor": ("least-loaded", "Vidur's"),
-    "round_robin": ("round-robin", "Vidur's"),
-    "random_forrest": ("profiled", "Vidur's"),
-    "linear_regression": ("profiled", "Vidur's"),
-}
-"""By a value of another tool, vtwin's, and whose it is."""
 
 _LENGTHS: Final = "--prompt-tokens and --output-tokens"
 _DATA: Final = "--trace or --like for a recorded load, --preset for a typical one"
@@ -235,15 +224,3 @@ def _of_a_peer(whose: str, *texts: str, options: Collection[str]) -> str:
         if set(re.findall(r"--[a-z][a-z-]*", text)) <= set(options):
             return f"it is {whose}; {'here ' if text.startswith('--') else ''}{text}"
     return f"it is {whose}; {'other commands have ' if texts[0].startswith('--') else ''}{texts[0]}"
-
-
-def in_own_words(message: str) -> str:
-    """Return a message on a value that is not one of those expected, with vtwin's name where it is another tool's."""
-    found = re.search(r"got ['\"]?([\w-]+)['\"]?, expected one of ([^()]*)", message)
-    if found is None or found[1] not in VALUES:
-        return message
-    own, whose = VALUES[found[1]]
-    if not re.search(rf"(^|[ ,]){re.escape(own)}($|[ ,])", found[2]):
-        return message
-    at = found.end(2) - len(found[2]) + len(found[2].rstrip())
-    return f"{message[:at]}: {found[1]} is {whose} name for {own}{message[at:]}"

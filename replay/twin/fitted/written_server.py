@@ -7,21 +7,30 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from replay.twin.keys.cluster_settings import plain_section
 from traces import ConfigError
 from traces.strict.section import read_section
 from traces.strict.whole_file import is_a_file
 
-if TYPE_CHECKING:
-    from replay.twin.twin_config import TwinConfig
-
 OF_MODEL = ("model_config", "dtype", "quantization", "kv_cache_dtype", "mamba_ssm_cache_dtype")
 """Keys of ``latency`` that say which model is served, whatever its steps take."""
 IN_COEFFICIENTS = ("nccl_launch_us",)
 """Keys of ``hardware`` that a fitted file has as a coefficient."""
 NOT_WRITTEN = "# Not all that is known of GPU and model is written: here it would change the simulation"
+
+
+class LoadedTwin(Protocol):
+    """A twin as far as it is compared: equal to another one, with its notes and with what keeps it from starting."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Lines to tell the user before a run."""
+
+    @property
+    def will_not_start(self) -> tuple[str, ...]:
+        """Why vLLM would refuse to start it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +90,7 @@ def text_with_server(
     *,
     path: Path,
     notes: Sequence[str],
-    read: Callable[[str, Path], TwinConfig],
+    read: Callable[[str, Path], LoadedTwin],
 ) -> str:
     """Return TWIN.yaml text with as many of the server's keys as leave its simulation as it is.
 

@@ -14,7 +14,8 @@ import typer
 
 import vtwin
 from replay.twin.config_keys import all_keys
-from replay.twin.start.other_flags import VALUES, in_own_words, own_way
+from replay.twin.peers.own_words import VALUES, in_own_words
+from replay.twin.start.other_flags import own_way
 
 TABLE = Path(__file__).parent / "peers_words.csv"
 ROOT = Path(__file__).parents[4]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from replay.capacity.binding import ADDED_TIMES, ALL, NOTHING, RESOURCES, STEP_TIME, Binding
 from replay.capacity.capacity import BURSTS, Capacity
 from replay.search.evaluation import FAILED, SETTLING, THROUGHPUT, TOO_SHORT, Evaluation
+from replay.twin.cluster_section import routing_name
 from traces import MOST_FAILED, RunLimit, counted, shown_time, tool_version
 from traces.facts import (
     AlignedRows,
@@ -151,6 +152,8 @@ def facts_of(
     facts = [("capacity", _answer(found)), ("within", within), *_reasons(found, limits, twin.engine)]
     if found.assumed_seats is not None:
         facts.append(("seats", found.assumed_seats.text))
+    if (instances := sum(pool.num_slots for pool in twin.cluster.pools)) > 1:
+        facts.append(("router", f"{routing_name(twin.cluster.routing)}, over {instances:,} instances"))
     facts += [("requests", lengths), ("simulated", _simulated(found))]
     if (method := interval_method(found)) is not None:
         facts.append(("interval", method))

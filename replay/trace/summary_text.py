@@ -111,6 +111,8 @@ def _offered(summary: SimulationSummary) -> list[tuple[str, str]]:
     """Return the lines of the offered load, and whether the server kept up; none where answers set the pace."""
     offered = summary["offered_rate_per_s"]
     facts = [] if offered is None else [("offered", f"{four_digits(offered)} requests/s")]
+    if (load := summary["load"]) is not None and load["counts"] == "sessions":
+        facts = [("offered", f"{four_digits(load['sent_per_s'])} sessions/s (what --rate counts here)")]
     if summary["verdict"] is None:
         return facts
     said = verdict_sentence(

@@ -118,14 +118,21 @@ def _told(
     if not candidate.settings:
         return [*said, ("best", "the server as it is")]
     if tuned.gain is not None and place == 0:
-        gained = f"{tuned.gain:+.1%}{_between(tuned)} {GAINED[tuned.objective]}, against the server as it is"
+        gained = (
+            f"{_more(tuned.gain)}{_between(tuned)} {GAINED[tuned.objective]}, against the server as it is"
+        )
         said.append(("gain", gained))
     return [*said, ("flags", flags_text(candidate))]
 
 
 def _between(tuned: Tuned) -> str:
     interval = tuned.gain_interval
-    return "" if interval is None else f" ({interval[0]:+.1%} to {interval[1]:+.1%})"
+    return "" if interval is None else f" ({_more(interval[0])} to {_more(interval[1])})"
+
+
+def _more(gain: float) -> str:
+    """Return a gain in per cent, one of more than the double as a factor."""
+    return f"{gain:+.1%}" if gain <= 1 else f"x{1 + gain:.3g}"
 
 
 def _recommended(tuned: Tuned, confirmed: Confirmed, limits: Sequence[RunLimit]) -> int | None:

@@ -66,7 +66,7 @@ def test_every_report_shows_it(found: Calibration, tmp_path: Path) -> None:
     value = document["fit"]["blackbox"]["beta0"]["value"]
     assert value == next(each.value for each in found.fit.blackbox if each.name == "beta0")  # type: ignore[union-attr]
     assert "blackbox, not chosen" in markdown_of(found, command="")
-    write_report(found, tmp_path, command="")
+    write_report(found, tmp_path, command="vtwin calibrate")
     assert "blackbox, not chosen" in (tmp_path / "report.html").read_text()
     assert any(str(table.title) == "blackbox, not chosen" for table in tables_of(found))
 

@@ -405,7 +405,7 @@ def test_a_user_s_own_policy_is_asked_once_per_request() -> None:
 @pytest.mark.parametrize("answer", [99, None, True, 1 / 3])
 def test_a_user_s_own_policy_that_names_no_instance_is_told_so(answer: object) -> None:
     policy = OwnPolicy(choose=lambda _fleet, _request, _time_us: answer)  # type: ignore[arg-type,return-value]
-    with pytest.raises(InvalidConfig, match="for request 0, expected"):
+    with pytest.raises(InvalidConfig, match=r"for request 0 at test_cluster\.py:\d+, expected"):
         simulate_cluster(ClusterWork(requests=some_requests(3, per_s=1)), cluster(routing=policy))
 
 

@@ -89,7 +89,7 @@ def summarize_cluster(
     ``measured``: the requests that instances' latencies and counts of requests, tokens and hits are of; steps, busy
     time, preemptions, ways out and pathologies are of the whole run.
     """
-    counted = measured_rows(run.trace, measured.window(duration_us=run.result.duration_us))
+    counted = measured_rows(run.trace, measured, duration_us=run.result.duration_us)
     instance = np.where(counted, run.result.instance, -1)
     split = run.result.split
     prefill = np.full(len(instance), -1) if split is None else np.where(counted, split.prefill_instance, -1)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from traces.errors import TraceError
-from traces.header import ClientInfo, ClosedLoop, Header, ServerInfo, Source
+from traces.header import USERS, ClientInfo, ClosedLoop, Header, ServerInfo, Source
 from traces.importers.benchmarks.result_rows import (
     Measured,
     columns_of,
@@ -45,7 +45,7 @@ def read_llmperf(path: Path) -> Trace:
         raise TraceError(f"{path.name}: got no request of known length, {_HINT}")
     summary, file = _summary(path)
     users = of(summary, "num_concurrent_requests")
-    users = users if type(users) is int and 1 <= users <= 10**6 else None
+    users = users if USERS.allows(users) else None
     source = Source(
         format="llmperf",
         file=path.name,

@@ -25,9 +25,7 @@ def _seconds(text: str) -> float:
         return float("inf")
     seconds = parse_seconds(text)
     if not (TIMEOUT.allows(seconds) or seconds == float("inf")):
-        raise typer.BadParameter(
-            f"got {text!r}, expected a time of {TIMEOUT.least:g} to {TIMEOUT.most:.3g} s, or none"
-        )
+        raise typer.BadParameter(f"got {text!r}, expected a time > 0, or none (at most {TIMEOUT.most:.3g} s)")
     return seconds
 
 

@@ -110,7 +110,7 @@ ROOMS = {
     ),
     "options": Room(
         modules=("traces/console/values.py", "traces/console/old_spellings.py"),
-        tests=("tests/traces/console",),
+        tests=("tests/traces/console/test_old_spellings.py", "tests/traces/console/test_option_paths.py"),
     ),
     "strict": Room(
         modules=(

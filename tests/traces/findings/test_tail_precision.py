@@ -145,19 +145,16 @@ def test_values_that_scatter_like_independent_ones_are_worth_their_number() -> N
     values = np.tile(np.arange(100.0), 20)
     found = known(values)
     assert (found["n"], found["p99"], found["num_effective"]) == (2000, pytest.approx(98.01), 2000)
-    at_once = np.sort(values)  # all of the tail is in one batch
-    share = 20 / 2000
-    means = np.array([0.0] * 19 + [0.2])
-    of_tail = means.var(ddof=1) / 20 * 2000 / (share * (1 - share))
-    wider = np.array([0.0] * 18 + [0.9, 1.0])
-    of_wider = wider.var(ddof=1) / 20 * 2000 / (0.095 * 0.905)
-    assert known(at_once)["num_effective"] is not None
-    assert _times_scattered(at_once, at_once, 0.01) == pytest.approx(of_tail, rel=0.2)
-    assert _times_scattered(at_once, at_once, 0.1) == pytest.approx(of_wider, rel=0.2)
-    trust = min(2000 * 0.01 / _times_scattered(at_once, at_once, 0.01) / 20, 1.0)
-    both = trust * _times_scattered(at_once, at_once, 0.01) + (1 - trust) * _times_scattered(
-        at_once, at_once, 0.1
-    )
+    # all of the tail in one batch, of 100 values of which 20 lie beyond
+    at_once = np.concatenate([np.zeros(1900), np.ones(80), 2 + np.arange(20.0)])
+    of_tail = _times_scattered(at_once, np.sort(at_once), 0.01)
+    means, share = np.array([0.0] * 19 + [0.19]), 0.0095  # the percentile's own value is not beyond it
+    assert of_tail == pytest.approx(means.var(ddof=1) / 20 * 2000 / (share * (1 - share)))
+    of_wider = _times_scattered(at_once, np.sort(at_once), 0.1)
+    means, share = np.array([0.0] * 19 + [1.0]), 0.05
+    assert of_wider == pytest.approx(means.var(ddof=1) / 20 * 2000 / (share * (1 - share)))
+    trust = 20 / of_tail / 20
+    both = trust * of_tail + (1 - trust) * of_wider
     assert known(at_once)["num_effective"] == pytest.approx(2000 / (1 + (both - 1) * (2.093 / 1.96) ** 2))
 
 

@@ -69,7 +69,7 @@ ROOMS = {
         modules=("replay/model/layers/*.py",),
         tests=("tests/replay/model/layers", "tests/replay/model/test_families.py"),
     ),
-    "files": Room(
+    "recorded": Room(
         modules=(
             "traces/importers/recorded.py",
             "traces/importers/recognise.py",
@@ -110,7 +110,7 @@ ROOMS = {
     ),
     "options": Room(
         modules=("traces/console/values.py", "traces/console/old_spellings.py"),
-        tests=("tests/traces/console/test_old_spellings.py", "tests/traces/console/test_option_paths.py"),
+        tests=("tests/traces/console/test_values.py", "tests/traces/console/test_old_spellings.py"),
     ),
     "strict": Room(
         modules=(

@@ -144,7 +144,7 @@ ROOMS = {
     "ceiling": Room(modules=("replay/search/ceiling.py",), tests=("tests/replay/search/test_ceiling.py",)),
     "profiles": Room(
         modules=("calibrate/predictor/profiles/*.py",),
-        tests=("tests/calibrate/predictor/profiles", "tests/calibrate/predictor/test_tables.py"),
+        tests=("tests/calibrate/predictor/profiles", "tests/calibrate/predictor/test_measured_windows.py"),
     ),
     "sessions": Room(modules=("replay/sessions/*.py",), tests=("tests/replay/sessions",)),
     "notebook": Room(modules=("traces/pages/notebook.py",), tests=("tests/traces/pages/test_notebook.py",)),

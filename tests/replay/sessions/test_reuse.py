@@ -9,7 +9,7 @@ import pytest
 
 from replay.sessions.reuse import kv_reuse
 from replay.sessions.session_summary import cache_needs, needs_rows
-from sim import Blackbox, EngineConfig, KVCacheGroup, Requests, simulate
+from sim import UNBOUNDED, Blackbox, EngineConfig, KVCacheGroup, Requests, simulate
 from traces import four_digits
 
 BLOCK = 16
@@ -205,6 +205,6 @@ def test_what_a_cache_needs_is_at_least_the_largest_request_and_told_in_servers(
     rows = needs_rows(needs)
     assert "95% of them take 2.500 such servers" in rows[1][1]
     assert "an unlimited cache would find 49.0% of prompt tokens" in rows[0][1]
-    without = cache_needs(reuse, EngineConfig(num_gpu_blocks=-1, block_size=BLOCK))
+    without = cache_needs(reuse, EngineConfig(num_gpu_blocks=UNBOUNDED, block_size=BLOCK))
     assert (without["num_gpu_blocks"], without["hit_frac"]) == (0, reuse.ideal_frac)
     assert len(needs_rows(without)) == 1

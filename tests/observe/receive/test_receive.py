@@ -175,6 +175,7 @@ async def test_a_crowd_is_asked_to_come_again(tmp_path: Path, monkeypatch: pytes
         session.post(f"{url}/v1/traces", data=protobuf(vllm(1)), headers=PROTOBUF) as reply,
     ):
         assert (reply.status, reply.headers["Retry-After"]) == (503, "5")
+        assert reply.headers["Connection"] == "close"
 
 
 async def test_a_full_disk_is_told_and_the_sender_tries_again(
@@ -464,7 +465,9 @@ async def test_a_sender_in_the_middle_of_its_body_is_cut_off_and_no_other(
 async def test_a_body_of_just_the_most_bytes_is_taken(tmp_path: Path) -> None:
     body = protobuf(vllm(1))
     for most, status in ((len(body), 200), (len(body) - 1, 413)):
-        async with receiving(windows_in(tmp_path / str(most)), max_body_bytes=most) as url:
+        folder = tmp_path / str(most)
+        folder.mkdir()
+        async with receiving(windows_in(folder), max_body_bytes=most) as url:
             assert (await post(url, body, PROTOBUF))[0] == status
 
 
@@ -476,3 +479,13 @@ def test_a_span_of_a_day_ago_is_taken_and_one_before_is_not(tmp_path: Path) -> N
     beyond = [vllm(4, start_s=-LATE_S - 1e-6), vllm(5, start_s=AHEAD_S + 1e-6)]
     assert windows.take(spans_of(*beyond)).total() == 2
     windows.put_in_order(all_of_them=True)
+
+
+def test_files_are_numbered_from_the_second_on_and_a_just_full_one_is_alone(tmp_path: Path) -> None:
+    windows = windows_in(tmp_path, most_rows=3)
+    windows.take(spans_of(*(vllm(n, start_s=n / 10) for n in range(1, 4))))
+    assert files_in(tmp_path) == ["prod-20260921T140000Z"]
+    windows.take(spans_of(*(vllm(n, start_s=n / 10) for n in range(4, 9))))
+    assert files_in(tmp_path) == [f"prod-20260921T140000Z{part}" for part in ("", "-2", "-3")]
+    windows.put_in_order(all_of_them=True)
+    assert [len(trace) for trace in read_all(tmp_path)] == [3, 3, 2]

@@ -150,8 +150,7 @@ def calibrate(
         )
         for source, half in zip(observed, chosen, strict=True)
     ]
-    known = known_of(observed[0].trace, config, options)
-    priors = known_priors(known)
+    priors = known_priors(known := known_of(observed[0].trace, config, options))
     found = _fitted(ready, known, config, options, priors=priors, report=report)
     fitted, held_out, how = _both_parts(observed, holdout, halves, found.config, options)
     spans = [
@@ -160,7 +159,8 @@ def calibrate(
     ]
     met = list({id(each): each for each, _ in [*fitted, *held_out]}.values())
     pace = pace_of(found, run_to_run=options.run_to_run.bound)
-    range_ = without_missed(union(loads_of([source.trace for source in observed], spans)), met)
+    loads = union(loads_of([source.trace for source in observed], spans))
+    range_ = without_missed(loads, met).within(found.config.engine.max_num_seqs)
     found = replace(found, config=replace(found.config, fitted=range_, pace=pace))
     calibration = _assembled(
         held_out, fitted, options=options, repeats=repeats, config=found.config, unseen=how

@@ -259,7 +259,7 @@ def summarise(calibration: Calibration, report: Path, *, is_stdout_free: bool) -
     from calibrate.report.suggested_runs import suggested_runs
     from calibrate.report.terminal import console_of, headline, print_table, tables_of
     from calibrate.report.warnings import warnings_of
-    from calibrate.verdict_text import verdict_text
+    from calibrate.verdict_text import has_small_errors, verdict_text
 
     results = console_of(stderr=not is_stdout_free)
     warned = warnings_of(calibration)
@@ -274,7 +274,15 @@ def summarise(calibration: Calibration, report: Path, *, is_stdout_free: bool) -
             said = f"{each.source.name}: {each.saturation.state} load: {each.saturation.reason}"
             say(said, err=not is_stdout_free)
     say(headline(calibration), err=not is_stdout_free)
-    for calibration_run in suggested_runs(calibration):
+    suggested = suggested_runs(calibration)
+    if suggested and has_small_errors(calibration):
+        names = ", ".join(dict.fromkeys(name for each in suggested for name in each.coefficients))
+        tell(
+            f"not determined by these traces: {names}. Not needed for loads and lengths like the fitted ones: the "
+            "held-out errors are small. For others, the report has the runs that would determine them"
+        )
+        suggested = ()
+    for calibration_run in suggested:
         shows = f"to determine {', '.join(calibration_run.coefficients)}: {calibration_run.shows}"
         tell(shows)
         tell(f"  {calibration_run.command}")

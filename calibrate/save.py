@@ -22,7 +22,7 @@ from traces.strict.arguments import PATH, takes
 
 if TYPE_CHECKING:
     from replay import DefaultsEntry
-    from replay.twin.fitted import HeldOut
+    from replay.twin.fitted import HeldOut, NamedServer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +36,40 @@ class ServerName:
 
 @takes(path=PATH)
 def write_config(calibration: Calibration, path: Path) -> None:
-    """Write the fitted twin as a TWIN.yaml whose head says where it comes from."""
+    """Write the fitted twin as a TWIN.yaml whose head says where it comes from, and with the server that is known."""
     from replay import dump_config
+    from replay.twin import read_config_text
+    from replay.twin.fitted import text_with_server
 
     fit = _fit_of(calibration)
     text = dump_config(replace(fit.config, held_out=_held_out(calibration)))
     for name in unknown_flags(calibration):  # left out, so that an assumption does not come back as a setting
         text = re.sub(rf"^  ({name}: .*)$", r"  # \1  (assumed)", text, count=1, flags=re.MULTILINE)
+    text = text_with_server(
+        text, _server_of(calibration), path=path, notes=fit.config.notes, read=read_config_text
+    )
     write_text(path, "\n".join(_head(calibration, fit)) + "\n" + text, option="--write-config")
+
+
+def _server_of(calibration: Calibration) -> NamedServer:
+    """Return what the twin's file, the options and the first trace's header say of the server's GPUs and model."""
+    from calibrate.flags.known_model_and_gpu import known_of
+    from replay.twin.fitted import named_server
+    from replay.twin.start import is_at_hand, model_of
+
+    fit, options, trace = _fit_of(calibration), calibration.options, calibration.traces[0].source.trace
+    own = named_server(fit.config.source)
+    known = known_of(trace, replace(fit.config, latency=Blackbox()), options)
+    model, of_header = options.model_config, model_of(trace.header.server)
+    if model is None and "model_config" not in own.latency and is_at_hand(of_header):
+        model = of_header
+    has_gpu = known.gpu is not None and not own.hardware
+    return named_server(
+        fit.config.source,
+        gpu=options.gpu or (known.gpu_name if has_gpu else None),
+        model_config=model,
+        tp=options.tp or (known.tp if has_gpu else None),
+    )
 
 
 def _held_out(calibration: Calibration) -> HeldOut:

@@ -171,6 +171,14 @@ def _trust(calibration: Calibration, *, far: Sequence[str], has_warnings: bool) 
     return [f"Trust it {range_}.", *first] if range_ else first
 
 
+def has_small_errors(calibration: Calibration) -> bool:
+    """Return whether the twin's held-out errors are small, and no run contradicts its flags."""
+    judged = judged_errors(calibration.holdout, calibration.noise_floor)
+    if calibration.held_out.of_saturated or not judged or _refuted(calibration):
+        return False
+    return not any(each.exceeds(FAR) for each in judged)
+
+
 def _refuted(calibration: Calibration) -> list[str]:
     """Return the sentence about a twin whose flags a run contradicts; none for any other."""
     if calibration.config is None:

@@ -1,8 +1,11 @@
-"""A run's figures with all steps longer, or shorter, by the fit's uncertainty: two further simulations."""
+"""A run's figures with all steps longer, or shorter, by the fit's uncertainty: two further simulations.
+
+The run itself is in the band, too: at both paces a batch may be formed in another way, and both be slower.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
@@ -11,7 +14,7 @@ from replay.argument_ranges import FACTOR
 from replay.twin.config_read import twin_of
 from replay.twin.twin_config import with_pools
 from sim.latency import at_pace
-from traces import four_digits
+from traces import in_unit, unit_of
 from traces.facts import AnswerPart, TermRows
 from traces.strict.arguments import TWIN, takes
 
@@ -24,7 +27,7 @@ SHOWN = ("mean", "p50", "p99")
 """The statistics that have a band."""
 Range = tuple[float, float]
 Ranges = dict[str, Range | None]
-"""By statistic: from the faster run's to the slower's, µs; None where nothing was answered."""
+"""By statistic: the smallest and the largest of the run and the two others, µs; None where nothing was answered."""
 
 
 class PaceBand(TypedDict):
@@ -47,19 +50,26 @@ def paced(twin: TwinConfig | str | Path, factor: float) -> TwinConfig:
 
 
 def pace_band(
-    twin: TwinConfig, *, is_beyond: bool, simulate: Callable[[TwinConfig], SimulationSummary]
+    twin: TwinConfig,
+    own: SimulationSummary,
+    *,
+    is_beyond: bool,
+    simulate: Callable[[TwinConfig], SimulationSummary],
 ) -> PaceBand | None:
-    """Return the band of a run; ``simulate``: from a twin to its summary. None where the twin has no pace."""
+    """Return the band of a run whose summary is ``own``; ``simulate``: from a twin to its summary.
+
+    None where the twin has no pace.
+    """
     if twin.pace is None:
         return None
     delta = twin.pace.of(is_beyond=is_beyond)
-    faster, slower = (simulate(paced(twin, factor)) for factor in (1 - delta, 1 + delta))
+    runs = [own, *(simulate(paced(twin, factor)) for factor in (1 - delta, 1 + delta))]
     return PaceBand(
         delta_frac=delta,
         is_beyond=is_beyond,
-        ttft_us=_ranges(faster["ttft_us"], slower["ttft_us"]),
-        tpot_us=_ranges(faster["tpot_us"], slower["tpot_us"]),
-        e2e_us=_ranges(faster["e2e_us"], slower["e2e_us"]),
+        ttft_us=_ranges([each["ttft_us"] for each in runs]),
+        tpot_us=_ranges([each["tpot_us"] for each in runs]),
+        e2e_us=_ranges([each["e2e_us"] for each in runs]),
     )
 
 
@@ -71,7 +81,7 @@ def band_parts(band: PaceBand | None) -> list[AnswerPart]:
     head = f"pace band: the same run with all steps {band['delta_frac']:.1%} shorter or longer ({where})"
     ranges = {"TTFT": band["ttft_us"], "TPOT": band["tpot_us"], "E2E": band["e2e_us"]}
     rows = [
-        (f"  {name}", ", ".join(f"{statistic} {_text(found[statistic])}" for statistic in ("mean", "p99")))
+        (f"  {name}", ", ".join(f"{each} {_text(found, each)}" for each in ("mean", "p99")))
         for name, found in ranges.items()
     ]
     return [head, TermRows(rows, width=7)]
@@ -80,7 +90,7 @@ def band_parts(band: PaceBand | None) -> list[AnswerPart]:
 def band_rows(band: PaceBand) -> list[list[str]]:
     """Return a band as rows of a page's table: a metric, and its mean, median and p99 from low to high."""
     named = {"TTFT": band["ttft_us"], "TPOT": band["tpot_us"], "E2E": band["e2e_us"]}
-    return [[name, *(_text(found[each]) for each in SHOWN)] for name, found in named.items()]
+    return [[name, *(_text(found, each) for each in SHOWN)] for name, found in named.items()]
 
 
 def band_lead(band: PaceBand) -> str:
@@ -92,20 +102,24 @@ def band_lead(band: PaceBand) -> str:
     )
 
 
-def _ranges(faster: Distribution, slower: Distribution) -> Ranges:
-    """Return from the smaller to the larger: at another pace another request may come first."""
+def _ranges(runs: Sequence[Distribution]) -> Ranges:
+    """Return from the smallest to the largest."""
     return {
-        "mean": _range(faster["mean"], slower["mean"]),
-        "p50": _range(faster["p50"], slower["p50"]),
-        "p99": _range(faster["p99"], slower["p99"]),
+        "mean": _range([each["mean"] for each in runs]),
+        "p50": _range([each["p50"] for each in runs]),
+        "p99": _range([each["p99"] for each in runs]),
     }  # as in SHOWN; a TypedDict's keys must be literals
 
 
-def _range(one: float | None, other: float | None) -> Range | None:
-    return None if one is None or other is None else (min(one, other), max(one, other))
+def _range(values: Sequence[float | None]) -> Range | None:
+    known = [each for each in values if each is not None]
+    return (min(known), max(known)) if len(known) == len(values) else None
 
 
-def _text(found: Range | None) -> str:
+def _text(ranges: Ranges, statistic: str) -> str:
+    """Return a range in the unit of the run's table, which goes by the median."""
+    found, median = ranges[statistic], ranges["p50"]
     if found is None:
         return "not known"
-    return f"{four_digits(found[0] / 1e3)} to {four_digits(found[1] / 1e3)} ms"
+    unit = unit_of(0.0 if median is None else median[0])
+    return f"{in_unit(found[0], unit)} to {in_unit(found[1], unit)} {unit}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +10,8 @@ import numpy as np
 from replay.verdict.again import Repeatable, serves_again
 from replay.verdict.judge import judge_load, step_time_us
 from replay.verdict.judged import Judged
-from replay.verdict.stretches import OverloadedStretch, overloaded_stretches, queued_of
+from replay.verdict.queued import queued_of
+from replay.verdict.stretches import OverloadedStretch, overloaded_stretches
 from sim import Outcomes, Status
 from traces import TraceError
 
@@ -58,9 +59,28 @@ def judge_run(
         first=np.ones(len(work.requests), np.bool_) if plan is None else plan.arrives,
         serve=serves_again(work, twin.cluster),
     )
+    compiled_us = _compile_times(work, twin)
+    outcomes = replace(
+        outcomes,
+        queued_us=np.where(
+            outcomes.scheduled_us >= 0,
+            np.minimum(outcomes.queued_us + compiled_us, outcomes.scheduled_us),
+            outcomes.queued_us,
+        ),
+    )
     unanswered = np.asarray((outcomes.status != Status.OK) & ~refused, np.bool_)
-    stretches = _stretches(outcomes, work, refused=refused, lost=lost, limit_us=limit_us)
+    stretches = _stretches(
+        outcomes, work, refused=refused, lost=lost, limit_us=limit_us, compiled_us=compiled_us
+    )
     return judge_load(run, outcomes, unanswered=unanswered, stretches=stretches)
+
+
+def _compile_times(work: ClusterWork, twin: TwinConfig) -> NDArray[np.int64]:
+    """Return how long each request's grammar compiles, which is no wait for others, µs; 0 without one; int64 [n]."""
+    guided = work.requests.is_guided
+    if guided is None:
+        return np.zeros(len(work.requests), np.int64)
+    return guided * min(pool.engine.guided_compile_us for pool in twin.cluster.pools)
 
 
 def _stretches(
@@ -70,6 +90,7 @@ def _stretches(
     refused: NDArray[np.bool_],
     lost: LostRequests | None,
     limit_us: float | None,
+    compiled_us: NDArray[np.int64],
 ) -> list[OverloadedStretch]:
     """Return the stretches of a run in which more was sent than answered."""
     ok = outcomes.status == Status.OK
@@ -81,7 +102,11 @@ def _stretches(
     served = (outcomes.last_token_us - outcomes.scheduled_us)[ok]
     return overloaded_stretches(
         queued_of(
-            outcomes, refused=refused, gone_us=gone, handed_us=None if lost is None else lost.handed_us
+            outcomes,
+            refused=refused,
+            gone_us=gone,
+            handed_us=None if lost is None else lost.handed_us,
+            compiled_us=compiled_us,
         ),
         step_us=step_time_us(outcomes),
         served_us=float(served.mean()),

@@ -18,6 +18,7 @@ from replay.argument_ranges import CONCURRENCY, TIME_US
 from replay.cluster.infrastructure import summarize_infrastructure
 from replay.cluster.over_time import POINTS, stretches, summarize_over_time
 from replay.cluster.simulate import FleetRun, simulate_fleet
+from replay.cluster.waiting_causes import IN_WORDS
 from replay.pace_band import PaceBand, pace_band
 from replay.run_verdict import LostRequests, judge_run
 from replay.sessions.prefix_hashes import sessions_grow
@@ -58,10 +59,6 @@ NOTED_WAIT = 0.2
 """The share of a request's time from which on its wait is told."""
 MOST_LOOKED_AT = 200_000
 """A run of more requests is not simulated once more to see what they wait for."""
-WAITS_FOR = {
-    "step time": "steps that take long (seats and KV blocks are free)",
-    "gateway": "the gateway's queue",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +256,7 @@ class Run(NotebookAnswer):
             done = replace(self.plan, twin=twin, settings=plain).run()
             return summarize(done.simulation, done.trace, slo_us=plain.slo_us, measured=plain.measured)
 
-        return pace_band(self.twin, is_beyond=self.outside is not None, simulate=simulate)
+        return pace_band(self.twin, self.summary, is_beyond=self.outside is not None, simulate=simulate)
 
     @cached_property
     def of_cluster(self) -> ClusterSummary | None:
@@ -268,12 +265,14 @@ class Run(NotebookAnswer):
             return None
         from replay.cluster.late_scaling import late_scaling
         from replay.cluster.summary import summarize_cluster
+        from replay.timeline.watch_fleet import waited_us
 
         found = summarize_cluster(
             self.fleet,
             self.cluster,
             measured=self.plan.settings.measured,
             kv_block_bytes=self.twin.kv_block_bytes,
+            waited_us=waited_us(self.fleet, self.cluster),
         )
         if self.judged is not None:
             found["pathologies"] += late_scaling(self.judged.stretches, self.fleet, self.cluster)
@@ -311,7 +310,7 @@ class Run(NotebookAnswer):
             return None
         told = f"requests wait {shown_time(queue)} on average until they are served, of {shown_time(whole)} in all"
         cause = self.usage.waits_for if len(self.trace) <= MOST_LOOKED_AT else None
-        return told if cause in (None, "none") else f"{told}: for {WAITS_FOR.get(str(cause), cause)}"
+        return told if cause in (None, "none") else f"{told}: for {IN_WORDS.get(cause, cause)}"
 
     @cached_property
     def stepped(self) -> FleetRun:
@@ -361,7 +360,7 @@ class Run(NotebookAnswer):
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """How far the run goes beyond the fit, how near to saturation it is, what requests wait for, and what fails."""
-        judged = None if self.judged is None else self.judged.text()
+        judged = None if self.judged is None else self.judged.text(self.summary["ttft_us"]["p50"])
         found = (self.outside, judged, self.waiting, failures_note(self.summary["num_by_status"]))
         return tuple(note for note in found if note is not None)
 

@@ -35,7 +35,7 @@ def load_twins(
     unless ``anyway``.
     """
     from replay.twin.config_read import load_config
-    from replay.twin.keys.overlay import notes_of_variants, parse_settings, variants_of
+    from replay.twin.keys.overlay import Setting, notes_of_variants, parse_settings, variants_of
     from replay.twin.twin_config import with_cluster
     from traces import ConfigError
 
@@ -44,7 +44,9 @@ def load_twins(
     if base and changed == [()]:
         raise ConfigError("--base: got it without --set, expected settings to compare with the file as it is")
     for each in [(), *changed] if base else changed:
-        twin = load_config(config, defaults=defaults, settings=each)
+        is_of_router = any(one.key.startswith("cluster.routing.") for one in each)
+        router = [Setting("cluster.routing.policy", routing)] if routing is not None and is_of_router else []
+        twin = load_config(config, defaults=defaults, settings=[*router, *each])
         if not anyway:
             check_starts(twin)
         found.append((each, with_cluster(twin, instances=instances, routing=routing)))

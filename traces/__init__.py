@@ -98,11 +98,13 @@ if TYPE_CHECKING:
     from traces.units import (
         counted,
         four_digits,
+        in_unit,
         or_null,
         parse_seconds,
         shown_time,
         tail_text,
         terminal_width,
+        unit_of,
     )
     from traces.warm_up import is_warmup, load_alone, without_warmup
     from traces.workload.recorded.known_lengths import with_known_lengths
@@ -174,6 +176,7 @@ __all__ = [
     "has_tree",
     "header_yaml",
     "image_lists",
+    "in_unit",
     "is_from_start",
     "is_warmup",
     "known_before",
@@ -225,6 +228,7 @@ __all__ = [
     "token_gaps",
     "tool_version",
     "ttft_too_long_us",
+    "unit_of",
     "waits_for_named",
     "whole_hashes",
     "with_cut_pieces",
@@ -301,6 +305,7 @@ _HOMES = {
     "finished_ok": "traces.metrics",
     "format_of": "traces.importers.recorded",
     "four_digits": "traces.units",
+    "in_unit": "traces.units",
     "goodput": "traces.slo",
     "has_failed": "traces.metrics",
     "has_tree": "traces.tables.session_tree",
@@ -346,6 +351,7 @@ _HOMES = {
     "served_output": "traces.metrics",
     "session_tree": "traces.tables.session_tree",
     "shown_time": "traces.units",
+    "unit_of": "traces.units",
     "sole_owner": "traces.files.output_lock",
     "stem_of": "traces.tables.paths",
     "summarize_trace": "traces.trace_summary",

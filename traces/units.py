@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import sys
-from typing import Final
+from typing import Final, Literal
 
 import typer
 
@@ -112,6 +112,20 @@ def shown_time(value_us: float) -> str:
     if size >= 999.5:
         return f"{value_us / 1e3:.3g} ms"
     return f"{value_us:.3g} µs" if size else "0 ms"
+
+
+TimeUnit = Literal["ms", "s", "min"]
+_IN_US: dict[TimeUnit, float] = {"ms": 1e3, "s": 1e6, "min": 6e7}
+
+
+def unit_of(typical_us: float) -> TimeUnit:
+    """Return the unit in which times around this one are shown: ms, from 10 s on s, from 10 minutes on min."""
+    return "ms" if typical_us < 1e7 else ("s" if typical_us < 6e8 else "min")
+
+
+def in_unit(value_us: float | None, unit: TimeUnit) -> str:
+    """Return a time in a unit, with four digits and without the unit's name; ``-`` for None."""
+    return four_digits(None if value_us is None else value_us / _IN_US[unit])
 
 
 def or_null(value: float) -> float | None:

@@ -144,8 +144,12 @@ def _extrapolated(calibration: Calibration) -> list[str]:
     config = calibration.config
     if config is None or config.fitted is None:
         return []
+    seats = config.engine.max_num_seqs
     notes = [
-        (each.source.name, extrapolation_note(config.fitted, range_of([each.source.trace], [None])))
+        (
+            each.source.name,
+            extrapolation_note(config.fitted, range_of([each.source.trace], [None]).within(seats)),
+        )
         for each in calibration.traces
         if each.role in ("compared", "held out") and not is_probe(each.source.trace)
     ]

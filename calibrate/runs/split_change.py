@@ -9,7 +9,7 @@ simulated together, and a server's pace differs a little from run to run.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,19 +44,23 @@ LEAST = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitPart:
-    """One statistic's change, B over A minus 1, and its parts; intervals are of 90 %, None with few requests."""
+    """One statistic's change, B over A minus 1, and its parts; intervals are of 90 %, None with few requests.
+
+    ``own_error``: of the twin on requests that its fit had not seen, a fraction; a server's part below it is none.
+    """
 
     metric: str
     statistic: str
     change: Estimate
     load: Estimate
     server: Estimate
+    own_error: float = LEAST
 
     @property
     def is_servers(self) -> bool:
-        """Whether the server's part is more than a good twin's error, and more than chance."""
+        """Whether the server's part is more than the twin's own error, and more than chance."""
         value, low, high = self.server.value, self.server.low, self.server.high
-        if value is None or abs(value) < LEAST:
+        if value is None or abs(value) < max(LEAST, self.own_error):
             return False
         return low is not None and high is not None and (low > 0 or high < 0)
 
@@ -91,6 +95,9 @@ def split_runs(
     )
     rows = _rows(a, b)
     parts = [part for metric in METRICS for part in _parts(metric, (a, b), rows, seed=seed)]
+    held_out = config.held_out
+    own = {} if held_out is None else {name: getattr(held_out, name.removesuffix("_us")) for name in METRICS}
+    parts = [replace(each, own_error=max(LEAST, own.get(each.metric) or 0.0)) for each in parts]
     return SplitChange(twin=twin, parts=tuple(parts))
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from calibrate import number_format
 from calibrate.compare.bootstrap import LEVEL, Estimate
-from calibrate.runs.split_change import SplitChange, SplitPart
+from calibrate.runs.split_change import LEAST, SplitChange, SplitPart
 
 NOTES = (
     f"change = load x server; in brackets {LEVEL:.0%} intervals; ~: may be chance, or the twin's own error",
@@ -40,7 +40,7 @@ def split_lines(split: SplitChange) -> list[str]:
         (
             f"{number_format.METRIC_NAMES[each.metric]} {each.statistic}",
             _text(each.change),
-            _text(each.load),
+            _text(each.load) + ("" if each.is_loads else "  ~"),
             _text(each.server) + ("" if each.is_servers else "  ~"),
         )
         for each in split.parts
@@ -51,7 +51,14 @@ def split_lines(split: SplitChange) -> list[str]:
         f"{name:<{wide[0]}}  {change:<{wide[1]}}  {load:<{wide[2]}}  {server}".rstrip()
         for name, change, load, server in rows
     ]
-    return [_sentence(split), *table, *NOTES]
+    own = {each.metric: each.own_error for each in split.parts if each.own_error > LEAST}
+    said = ", ".join(f"{number_format.METRIC_NAMES[name]} {number_format.percent(own[name])}" for name in own)
+    return [
+        _sentence(split),
+        *table,
+        *NOTES,
+        *([f"the twin's own error, held out by its fit: {said}"] if said else []),
+    ]
 
 
 def _deciding(split: SplitChange) -> SplitPart | None:
@@ -65,12 +72,18 @@ def _sentence(split: SplitChange) -> str:
     changed, load, server = (_signed(each.value) for each in (part.change, part.load, part.server))
     figures = f"mean E2E {changed}, load {load}, server {server}"
     said = {
-        "load": "the load changed, the server did not",
-        "server": "the server changed, the load did not",
-        "load and server": "load and server both changed",
-        "neither": "neither load nor server changed by more than chance",
+        "load": "the load changed the mean E2E, the server did not",
+        "server": "the server changed the mean E2E, the load did not",
+        "load and server": "load and server both changed the mean E2E",
+        "neither": "neither load nor server changed the mean E2E by more than chance",
     }
-    return f"load or server: {said[verdict]} ({figures})"
+    others = [
+        f"{number_format.METRIC_NAMES[each.metric]} {each.statistic}"
+        for each in split.parts
+        if each.is_servers and not part.is_servers
+    ]
+    more = f"; the server changed {', '.join(others)}" if others else ""
+    return f"load or server: {said[verdict]} ({figures}){more}"
 
 
 def _text(estimate: Estimate) -> str:

@@ -48,6 +48,7 @@ def run_validation(
     run("calibrate", plan.calibration(twin, _fit_options(asked)))
     say(f"twin: {plan.twin()}")
     say(served_at_most(plan.twin(), plan.holdout_trace()))
+    say(further_range(plan))
 
 
 def _fit_options(asked: ValidateOptions) -> list[str]:
@@ -72,6 +73,15 @@ def _check_named(gpu: str | None, model_config: str | None) -> None:
 def _words(options: Mapping[str, object]) -> list[str]:
     """Return the options that have a value as words of a command line."""
     return [word for name, value in options.items() if value is not None for word in (name, str(value))]
+
+
+def further_range(plan: ValidationPlan) -> str:
+    """Return the line that says how to trust the twin at higher rates, or with other lengths."""
+    ask = f"--rate {1.5 * plan.rate_per_s:.3g} --output {shlex.quote(f'{plan.folder}-higher')}"
+    return (
+        f"to trust it at higher rates: the same call with {ask}; with longer prompts or answers: with the lengths of "
+        "yours (--prompt-tokens, --output-tokens, --like), in a folder of its own"
+    )
 
 
 def served_at_most(twin: Path, like: Path) -> str:

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from traces.console.slo_gate import SloGate
+from traces.strict.option_table import with_option_tables
 from traces.strict.secrets import redact_command
 from traces.strict.tell import say, tell
 
@@ -22,6 +24,7 @@ SloOption = Annotated[
 ]
 
 
+@with_option_tables
 def report(
     traces: Annotated[
         list[Path],
@@ -37,17 +40,22 @@ def report(
         typer.Option(metavar="PAGE.html", help="Where to write it. Default: beside the first trace."),
     ] = None,
     slo: SloOption = None,
+    *,
+    gate: SloGate,
 ) -> None:
     """Show measured traces as a page: latencies, throughput, requests in flight, over time and over the load."""
     from observe.measured.page import page_of
     from observe.measured.served_load import read_load
-    from traces import parse_slo, parts_at, write_text
+    from traces import ConfigError, parse_slo, parts_at, write_text
+    from traces.console.slo_gate import NO_LIMITS
     from traces.strict.tell import tell_note
 
     slo_us = parse_slo(slo, tell=tell_note) if slo else {}
     paths = [part for each in traces for path in _in_folder(each) for part in parts_at(path)]
     names = _names(paths)
     loads = [read_load(path, name=name, slo_us=slo_us) for path, name in zip(paths, names, strict=True)]
+    if gate.least is not None and all(each.goodput is None for each in loads):
+        raise ConfigError(NO_LIMITS)
     loads.sort(key=lambda each: each.place or 0.0)
     page = output or (traces[0] / "report.html" if traces[0].is_dir() else _beside(traces[0]))
     text = page_of(loads, slo_us=slo_us, command=redact_command(["vtwin", *sys.argv[1:]], os.environ))
@@ -56,6 +64,8 @@ def report(
         for line in each.warnings():
             tell(f"warning: {line}")
     say(str(page))
+    named = {"" if len(loads) == 1 else each.name: each.goodput for each in loads}
+    gate.check(named)
 
 
 def _in_folder(path: Path) -> list[Path]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from replay.capacity.assumed_seats import AssumedSeats
+from replay.capacity.binding import Binding, binding_of
 from replay.capacity.burst import AfterBurst, after_a_burst_at
 from replay.search.ceiling import NARROW as SAME
 from replay.search.ceiling import Ceiling, find_ceiling
@@ -23,14 +24,11 @@ from replay.search.highest import (
     TOLERANCE,
     HighestRate,
     highest,
-    highest_above,
     highest_among,
     requests_to_last,
 )
 from replay.search.load import load_of, loads_of
 from replay.t_interval import half_width
-from replay.twin.twin_config import with_pools
-from sim import UNBOUNDED, EngineConfig, InvalidConfig
 from traces import RunLimit
 from traces.pages.notebook import NotebookAnswer
 
@@ -56,8 +54,6 @@ BURSTS = 1.3
 in bursts, and seeds with few of them have a high capacity and a small spread at once (docs/validation.md)."""
 HOPELESS = 1.1
 """Where an idle server has this many times what is allowed, no other draw of the requests is looked at."""
-GAIN = 0.02
-"""A resource binds only if doubling it raises the rate by at least this share."""
 AROUND = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2)
 """Shares of the capacity at which the curve is drawn; between the middle two, the rates that the search simulated."""
 APART = 0.03
@@ -66,29 +62,6 @@ DRAWN_CURVE = 10_000
 """Requests with which it is drawn away from the capacity, and the highest throughput is found."""
 WIDER = (1.04, 1.1, 1.25, 1.5, 2.0)
 """Where single seeds have their capacities further away than all rates seen, all draws are simulated there, too."""
-
-Resource = Literal["seats", "kv_blocks", "token_budget", "all"]
-RESOURCES: dict[Resource, tuple[str, ...]] = {
-    "seats": ("max_num_seqs",),
-    "kv_blocks": ("num_gpu_blocks",),
-    "token_budget": ("max_num_batched_tokens",),
-    "all": ("max_num_seqs", "num_gpu_blocks", "max_num_batched_tokens"),
-}
-STEP_TIME = "step_time"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Binding:
-    """What limits the capacity: the one of seats, KV blocks and the step's token budget whose doubling gives most.
-
-    ``resource``: that one, "all" where only all three together help, ``step_time`` where nothing does: steps would have
-    to be faster. ``with_twice``: the capacity with twice as much of each, requests/s; a resource that is unbounded or
-    cannot grow alone is left out.
-    """
-
-    resource: str
-    with_twice: dict[str, float]
-    base_per_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -464,51 +437,3 @@ def _ratio(each: Evaluation, limits: Sequence[RunLimit], broken: str, *, part: i
     if broken != THROUGHPUT:
         return ratio
     return max(ratio, (each.growth_frac if part is None else each.growths[part]) / GROWN)
-
-
-# -- what binds -----------------------------------------------------------------------------------------------
-
-
-def binding_of(trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit]) -> Binding:
-    """Return what limits the capacity, by simulating the same requests with twice as much of each resource."""
-    base = _of_one(trace, twin, limits, around=None)
-    with_twice = {}
-    for resource, settings in RESOURCES.items():
-        more = _with_twice(twin, settings)
-        if more is not None:
-            with_twice[str(resource)] = _of_one(trace, more, limits, around=base)
-    gains = {name: rate / base - 1 if base > 0 else 0.0 for name, rate in with_twice.items()}
-    alone = {name: gain for name, gain in gains.items() if name != "all"}
-    best = max(alone, key=lambda name: alone[name], default="all")
-    bound = [name for name in (best, "all") if gains.get(name, 0.0) > GAIN]
-    return Binding(resource=bound[0] if bound else STEP_TIME, with_twice=with_twice, base_per_s=base)
-
-
-def _of_one(trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit], *, around: float | None) -> float:
-    """Return the capacity for one draw, requests/s, 0 where there is none; ``around``: what it is at least."""
-    if around is None:
-        return highest_above(trace, twin, limits, least=0.0).rate_per_s or 0.0
-    return highest_above(trace, twin, limits, least=around * (1 + GAIN / 2)).rate_per_s or around
-
-
-def _with_twice(twin: TwinConfig, settings: tuple[str, ...]) -> TwinConfig | None:
-    """Return the twin with twice as much of some settings, on every server; None where that is not possible."""
-    try:
-        pools = tuple(
-            replace(pool, engine=_doubled(pool.engine, settings) or pool.engine)
-            for pool in twin.cluster.pools
-        )
-        return None if pools == twin.cluster.pools else with_pools(twin, pools)
-    except InvalidConfig:
-        return None
-
-
-def _doubled(engine: EngineConfig, settings: tuple[str, ...]) -> EngineConfig | None:
-    """Return an engine with twice as much of these; None where all of them are without a bound."""
-    values = {name: getattr(engine, name) for name in settings}
-    grown = {
-        name: 2 * value
-        for name, value in values.items()
-        if not (name == "num_gpu_blocks" and value == UNBOUNDED)
-    }
-    return replace(engine, **grown) if grown else None

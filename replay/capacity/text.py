@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from replay.capacity.capacity import BURSTS, STEP_TIME, Binding, Capacity
+from replay.capacity.binding import ADDED_TIMES, ALL, NOTHING, RESOURCES, STEP_TIME, Binding
+from replay.capacity.capacity import BURSTS, Capacity
 from replay.search.evaluation import FAILED, SETTLING, THROUGHPUT, TOO_SHORT, Evaluation
+from replay.twin.cluster_section import routing_name
 from traces import MOST_FAILED, RunLimit, counted, shown_time, tool_version
 from traces.facts import (
     AlignedRows,
@@ -37,19 +39,28 @@ BAR = 10
 RESOURCE_NAMES = {
     "seats": "seats",
     "kv_blocks": "KV blocks",
-    "token_budget": "the token budget of a step",
-    "all": "seats, KV blocks and token budget together",
-    STEP_TIME: "the time of a step",
-}
-
-SHORT_NAMES = {
-    "seats": "seats",
-    "kv_blocks": "KV blocks",
     "token_budget": "token budget",
-    "all": "all together",
+    "adapters": "adapter places",
+    "encoder": "encoder budget",
+    "host_memory": "host memory's blocks",
+    "long_prefills": "long prefills' threshold",
+    "grammars": "grammars' time",
+    "adapter_loads": "adapter loads' time",
+    "encoder_time": "encoder's time",
+    "drafting": "drafts' time",
+    "host_time": "host's time",
+    ALL: "all together",
     STEP_TIME: "step time",
+    NOTHING: "nothing of these",
 }
-TWICE = {"seats": "seats", "kv_blocks": "KV blocks", "token_budget": "token budget", "all": "all"}
+LONG_NAMES = {
+    "token_budget": "the token budget of a step",
+    "long_prefills": "the threshold of long prefills",
+    ALL: "all of these together",
+    STEP_TIME: "the time of a step",
+    NOTHING: "none of these: neither more of them nor faster steps give more",
+}
+SETTINGS = {**RESOURCES, **ADDED_TIMES}
 
 
 def capacity_document(
@@ -141,6 +152,8 @@ def facts_of(
     facts = [("capacity", _answer(found)), ("within", within), *_reasons(found, limits, twin.engine)]
     if found.assumed_seats is not None:
         facts.append(("seats", found.assumed_seats.text))
+    if (instances := sum(pool.num_slots for pool in twin.cluster.pools)) > 1:
+        facts.append(("router", f"{routing_name(twin.cluster.routing)}, over {instances:,} instances"))
     facts += [("requests", lengths), ("simulated", _simulated(found))]
     if (method := interval_method(found)) is not None:
         facts.append(("interval", method))
@@ -162,7 +175,7 @@ def _tail(scatter: float) -> str:
 
 def column_facts(found: Capacity, limits: Sequence[RunLimit]) -> list[Fact]:
     """Return a capacity as a column beside others."""
-    at, bound = found.at_capacity, None if found.binding is None else SHORT_NAMES[found.binding.resource]
+    at, bound = found.at_capacity, None if found.binding is None else RESOURCE_NAMES[found.binding.resource]
     tokens = None if found.rate_per_s is None else at.output_tokens_per_s
     return [
         *capacity_facts(found),
@@ -249,20 +262,19 @@ def _reasons(found: Capacity, limits: Sequence[RunLimit], engine: EngineConfig) 
 
 def _bound(binding: Binding, engine: EngineConfig) -> list[tuple[str, str]]:
     """Return the resource that binds, and what each would give if it were doubled."""
-    of = {
-        "seats": f" (max_num_seqs {engine.max_num_seqs:,})",
-        "kv_blocks": f" (num_gpu_blocks {engine.num_gpu_blocks:,})",
-        "token_budget": f" (max_num_batched_tokens {engine.max_num_batched_tokens:,})",
-    }
-    twice = [
-        f"{TWICE[name]} {rate / binding.base_per_s - 1:+.0%}"
-        for name, rate in binding.with_twice.items()
-        if binding.base_per_s > 0
-    ]
-    return [
-        ("bound by", RESOURCE_NAMES[binding.resource] + of.get(binding.resource, "")),
-        ("if doubled", ", ".join(twice)),
-    ]
+    name = binding.resource
+    settings = SETTINGS.get(name, ())
+    stated = ", ".join(f"{each} {getattr(engine, each):,}" for each in settings if getattr(engine, each))
+    bound = LONG_NAMES.get(name, RESOURCE_NAMES[name]) + (f" ({stated})" if stated else "")
+    facts = [("bound by", bound)]
+    for head, names in (("if doubled", (*RESOURCES, ALL)), ("if halved", (*ADDED_TIMES, STEP_TIME))):
+        gains = [
+            f"{RESOURCE_NAMES[each]} {binding.with_twice[each] / binding.base_per_s - 1:+.0%}"
+            for each in names
+            if each in binding.with_twice and binding.base_per_s > 0
+        ]
+        facts += [(head, ", ".join(gains))] if gains else []
+    return facts
 
 
 def _simulated(found: Capacity) -> str:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from replay.twin.twin_config import TwinConfig
 
 PRICE = "price per hour"
-PER_PRICE = "  requests for 1"
-"""For one dollar, or one of what currency the prices are in."""
+PER_PRICE = "  requests per price unit"
+"""A unit of what the prices are in: a dollar, a euro."""
 
 
 def price_of(twin: TwinConfig, prices: ServerPrices | None) -> float | None:
@@ -66,4 +66,4 @@ def best_value_line(
     if len(ranked) < 2:
         return []
     most, name = max(ranked)
-    return [f"most for its price: {name} ({count_of(most)} requests for 1)"]
+    return [f"most for its price: {name} ({count_of(most)} requests per price unit)"]

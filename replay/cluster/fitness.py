@@ -34,10 +34,10 @@ class Fitness(TypedDict):
 
 
 def parse_weights(text: str) -> dict[str, float]:
-    """Return the weights of ``throughput=0.5,p99_ttft=0.5``. Raises ConfigError."""
+    """Return the weights of ``throughput=0.5,p99_ttft=0.5``, or with BLIS's colons. Raises ConfigError."""
     weights: dict[str, float] = {}
     for part in text.split(","):
-        name, equals, value = (each.strip() for each in part.partition("="))
+        name, equals, value = (each.strip() for each in part.replace(":", "=", 1).partition("="))
         if name not in NAMES or not equals:
             raise ConfigError(
                 f"--fitness-weights: got {part.strip()!r}, expected NAME=WEIGHT with {', '.join(NAMES)}"

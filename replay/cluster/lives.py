@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from sim.cluster import Life
+    from sim.cluster import ClusterSimulation, Life
 
 Floats = NDArray[np.float64]
 Span = tuple[int, int]
@@ -64,3 +64,11 @@ def most_at_once(lives: Sequence[Life]) -> int:
         [sum(step for _, step in at) for _, at in groupby(sorted(steps), key=lambda step: step[0])]
     )
     return int(together.max(initial=0))
+
+
+def queued_at(result: ClusterSimulation) -> NDArray[np.int32]:
+    """Return the instance in whose queue each request began, which computed its prompt; int32 [n]."""
+    if result.split is None:
+        return result.instance
+    there = result.split.prefill_instance
+    return np.where(there >= 0, there, result.instance).astype(np.int32)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from replay.cluster.lives import queued_at
+from replay.cluster.waiting_causes import IN_WORDS
 from replay.trace.group_summary import rows_by_name
 from sim import Int64s, Status
 from sim.cluster import AlwaysBusiest, CacheAware, Session
@@ -17,8 +19,11 @@ from traces import request_priorities
 from traces.facts import AnswerPart
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from replay.cluster.simulate import FleetRun
-    from sim.cluster import ClusterConfig, ClusterSimulation
+    from replay.cluster.waiting_causes import Resource
+    from sim.cluster import ClusterConfig
 
 LEAST_SHARE = 0.01
 """Priority inversion and head-of-line blocking are named where they concern at least this share of the requests."""
@@ -49,11 +54,16 @@ class Pathology(TypedDict):
     text: str
 
 
-def pathologies(run: FleetRun, cluster: ClusterConfig) -> list[Pathology]:
-    """Return a run's problems, in a fixed order; an empty list if no figure exceeds its limit."""
+def pathologies(
+    run: FleetRun, cluster: ClusterConfig, waited_us: Mapping[Resource, float] | None
+) -> list[Pathology]:
+    """Return a run's problems, in a fixed order; an empty list if no figure exceeds its limit.
+
+    ``waited_us``: how long requests waited at the instances for each resource; None: not known.
+    """
     found = [
         _priority_inversion(run),
-        _head_of_line(run, cluster),
+        _head_of_line(run, cluster, waited_us or {}),
         *_starvation(run),
         _imbalance(run, cluster),
         _thrash(run),
@@ -84,14 +94,6 @@ def _priority_inversion(run: FleetRun) -> Pathology | None:
     )
 
 
-def queued_at(result: ClusterSimulation) -> NDArray[np.int32]:
-    """Return the instance in whose queue each request began, which computed its prompt; int32 [n]."""
-    if result.split is None:
-        return result.instance
-    there = result.split.prefill_instance
-    return np.where(there >= 0, there, result.instance).astype(np.int32)
-
-
 def num_overtaken(queued_us: Int64s, scheduled_us: Int64s, urgency: Int64s) -> int:
     """Return how many requests were scheduled after one of a higher ``urgency`` number that had queued later.
 
@@ -108,9 +110,16 @@ def num_overtaken(queued_us: Int64s, scheduled_us: Int64s, urgency: Int64s) -> i
     return total
 
 
-def _head_of_line(run: FleetRun, cluster: ClusterConfig) -> Pathology | None:
-    """Name requests that waited although a seat was free: the head of the queue found no room or no token budget."""
+def _head_of_line(
+    run: FleetRun, cluster: ClusterConfig, waited_us: Mapping[Resource, float]
+) -> Pathology | None:
+    """Name requests that waited although a seat was free: the head of the queue found no room or no token budget.
+
+    Where most wait for something that holds up nobody else, an adapter's place, they are passed over. The time in which
+    a grammar compiles, or a prompt's KV is on its way, is none of either.
+    """
     outcomes, result = run.result.outcomes, run.result
+    guided = run.work.requests.is_guided
     num_blocked = 0
     for number, instance in enumerate(result.instances):
         rows = np.flatnonzero((queued_at(result) == number) & (outcomes.scheduled_us >= 0))
@@ -118,24 +127,37 @@ def _head_of_line(run: FleetRun, cluster: ClusterConfig) -> Pathology | None:
         if result.split is not None:
             left_us = np.where(result.split.prefill_instance == number, result.split.prefilled_us, left_us)
         ended = np.where(left_us[rows] >= 0, left_us[rows], result.duration_us)
+        engine = cluster.pools[instance.pool].engine
+        compiled_us = 0 if guided is None else guided[rows] * engine.guided_compile_us
         blocked_us = blocked_times(
-            outcomes.queued_us[rows],
+            np.minimum(outcomes.queued_us[rows] + compiled_us, outcomes.scheduled_us[rows]),
             outcomes.scheduled_us[rows],
             ended,
-            num_seats=cluster.pools[instance.pool].engine.max_num_seqs,
+            num_seats=engine.max_num_seqs,
         )
         num_blocked += int((blocked_us >= BLOCKED_US).sum())
     share = num_blocked / max(len(outcomes.status), 1)
     if share < LEAST_SHARE:
         return None
+    cause = _beside_a_seat(waited_us)
     return Pathology(
-        name="head-of-line blocking",
+        name="no adapter place" if cause == "adapter" else "head-of-line blocking",
         where=None,
         value=share,
         limit=LEAST_SHARE,
-        text=f"{num_blocked:,} requests ({share:.1%}) waited {BLOCKED_US / 1e6:g} s or more beside a free seat: "
-        "no KV blocks, or long prompts took the token budget",
+        text=f"{num_blocked:,} requests ({share:.1%}) waited {BLOCKED_US / 1e6:g} s or more beside a free seat"
+        + ("" if cause is None else f": for {IN_WORDS.get(cause, cause)}"),
     )
+
+
+def _beside_a_seat(waited_us: Mapping[Resource, float]) -> Resource | None:
+    """Return what requests wait for longest, all together, while a seat is free; None where that is not known."""
+    waited = {
+        cause: waited
+        for cause, waited in waited_us.items()
+        if cause not in ("seats", "grammar", "KV transfer") and waited > 0
+    }
+    return max(waited, key=lambda cause: waited[cause], default=None)
 
 
 def blocked_times(

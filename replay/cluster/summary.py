@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypedDict
 
 import numpy as np
@@ -18,6 +19,7 @@ from replay.cluster.infrastructure import (
 from replay.cluster.lives import spans_up
 from replay.cluster.pathologies import Pathology, pathologies, pathology_parts
 from replay.cluster.simulate import FleetRun, exit_name
+from replay.cluster.waiting_causes import Resource
 from replay.trace.group_summary import jain_fairness
 from replay.trace.kv_offload import KvOffload, summarize_kv_offload
 from replay.trace.measured_window import EVERYTHING, MeasuredPart, measured_rows
@@ -83,11 +85,12 @@ def summarize_cluster(
     *,
     measured: MeasuredPart = EVERYTHING,
     kv_block_bytes: int | None = None,
+    waited_us: Mapping[Resource, float] | None = None,
 ) -> ClusterSummary:
     """Return what a run adds to the document; its ways out add up to its requests.
 
-    ``measured``: the requests that instances' latencies and counts of requests, tokens and hits are of; steps, busy
-    time, preemptions, ways out and pathologies are of the whole run.
+    ``measured``: whose latencies, counts, tokens and hits instances have; all else is of the whole run. ``waited_us``:
+    see ``pathologies``.
     """
     counted = measured_rows(run.trace, measured, duration_us=run.result.duration_us)
     instance = np.where(counted, run.result.instance, -1)
@@ -113,20 +116,22 @@ def summarize_cluster(
         )
     ]
     _add_tiers(instances, run, cluster, instance, kv_block_bytes=kv_block_bytes)
-    served = {life.instance for life in run.result.infrastructure.lives if life.ready_us is not None}
-    serving = np.array(
-        [role != "prefill" and number in served for number, role in enumerate(cluster.role_of)]
-    )
     return ClusterSummary(
         routing_policy=routing_name(cluster.routing),
         num_by_exit={exit_name(way): count for way, count in run.result.num_by_exit.items() if count},
-        jain_fairness=_jain_fairness(run, ends - starts, serving),
+        jain_fairness=_jain_fairness(run, ends - starts, _serving(run, cluster)),
         disaggregation=summarize_handoff(run, cluster, counted),
         infrastructure=summarize_infrastructure(run, cluster),
         retries=summarize_retries(run),
         instances=instances,
-        pathologies=pathologies(run, cluster),
+        pathologies=pathologies(run, cluster, waited_us),
     )
+
+
+def _serving(run: FleetRun, cluster: ClusterConfig) -> NDArray[np.bool_]:
+    """Return which instances were ever ready and decode."""
+    served = {life.instance for life in run.result.infrastructure.lives if life.ready_us is not None}
+    return np.array([role != "prefill" and number in served for number, role in enumerate(cluster.role_of)])
 
 
 def _jain_fairness(run: FleetRun, counts: Int64s, serving: NDArray[np.bool_]) -> float | None:

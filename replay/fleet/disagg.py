@@ -24,7 +24,7 @@ from sim.fleet.sizing import Objective, pool_at
 from traces import shown_time
 from traces.facts import AlignedRows, AnswerPart, mark
 
-MOST_SHOWN = 15
+MOST_SHOWN = 5
 KV_BYTES_70B = 80 * 8 * 128 * 2 * 2
 """Of a token in a 70B-class model, as in the table's profiles: 80 layers, 8 KV heads of 128, K and V, 16 bit."""
 
@@ -175,6 +175,7 @@ def disagg_parts(plan: DisaggPlan) -> list[AnswerPart]:
     parts: list[AnswerPart] = [
         f"by formula, {len(plan.fleets)} fleets that meet the SLO, {len(best)} of them on the Pareto front",
         AlignedRows([head, *rows], (8, 8, 12, 11, 14, 13, *WIDTHS)),
+        *([f"and {len(best) - MOST_SHOWN} more: --json has all"] if len(best) > MOST_SHOWN else []),
         *border_lines(plan),
     ]
     shown = [
@@ -182,7 +183,8 @@ def disagg_parts(plan: DisaggPlan) -> list[AnswerPart]:
         for each in plan.tried
         if (each.analytic.prefill, each.analytic.decode) == plan.best and each.run >= 0
     ]
-    for each in shown or plan.tried[-1:]:
+    shown = (shown or list(plan.tried[-1:]))[:1]
+    for each in shown:
         parts += ["", *_tried_parts(each, plan.objective)]
     if plan.tried:
         parts += ["", *(_tried_line(each, plan.objective) for each in plan.tried if each not in shown)]

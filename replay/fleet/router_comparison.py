@@ -17,7 +17,7 @@ from sim.fleet import Lengths
 from sim.fleet.routers import FleetPool, FleetRouter, RouterName, simulate_routed
 from sim.fleet.sizing import Infeasible, Objective
 from sim.fleet.split import size_split
-from traces import shown_time
+from traces import counted, shown_time
 from traces.facts import AlignedRows, AnswerPart, frac
 
 COMPARED: tuple[RouterName, ...] = ("length", "spillover", "compress", "least-loaded", "random")
@@ -174,7 +174,7 @@ def routed_parts(found: Sequence[Routed]) -> list[AnswerPart]:
     head = ("router", "simulated", "to short pool", "TTFT p50", "TTFT p99", "short p99", "long p99")
     short, long = found[0].engines
     return [
-        f"{short} engines for short and {long} for long requests, by formula for the router length",
+        f"{counted(short, 'engine')} for short and {long} for long requests, by formula for the router length",
         AlignedRows([head, *rows], (-14, -11, 14, 12, 22, 12, 12)),
         "seats: a request holds one of an engine's seats; engines: token by token. short, long p99: TTFT "
         "of the requests that a pool had",

@@ -29,6 +29,8 @@ def gpus_text(number: int) -> str:
 def fleet_parts(plan: FleetPlan, *, together: Sequence[str] = ()) -> list[AnswerPart]:
     """Return the pools side by side, formula beside simulation, and the sums; ``together``: of all pools at once."""
     columns = [_column(each, plan.objective, is_judged=plan.together is None) for each in plan.pools]
+    if all(each.get(CELL) in (None, "1 of 1") for each in columns):
+        columns = [{name: cell for name, cell in each.items() if name != CELL} for each in columns]
     gpus, cost = sum(pool.gpus for pool in plan.pools), cost_per_hour(plan)
     is_simulated = any(pool.tried for pool in plan.pools) or plan.together is not None
     terms = [
@@ -36,12 +38,17 @@ def fleet_parts(plan: FleetPlan, *, together: Sequence[str] = ()) -> list[Answer
         *([("cost", cost_text(cost))] if cost else []),
         *(("", line) for line in _differences(plan)),
         *(("error", line) for line in error_lines(plan)),
+        *([("router", ROUTER)] if is_simulated and plan.together is None and gpus > len(plan.pools) else []),
         *([("noise", NOISE)] if is_simulated else []),
     ]
     shown: list[AnswerPart] = [*headlines(plan), SideBySide(columns), "", *together]
     return [*shown, TermRows(terms), *(f"note: {note}" for note in plan.notes)]
 
 
+ROUTER = "least-loaded: a request goes to the engine of its pool that has the fewest (vtwin run: --routing)"
+"""How a pool's simulated engines get their requests."""
+CELL = "  cells simulated"
+"""A large pool is simulated as one of several equal parts, each with its share of the engines and of the requests."""
 NOISE = (
     "± is the noise of the simulation (90 %): how far its figure may lie from that of an endless run of the same "
     "engines. It is no error of the model"
@@ -131,7 +138,7 @@ def _simulated(seen: Verification, objective: Objective, *, is_judged: bool) -> 
         "running per engine, simulated": f"{seen.active:.1f}",
         "  seats taken": f"{seen.utilization:.0%}",
         "  requests simulated": f"{seen.num_requests:,}",
-        "  as cells": "1" if seen.cells == 1 else f"1 of {seen.cells}",
+        CELL: f"1 of {seen.cells}",
         "  measured": f"{window.begins_s:,.0f} to {window.ends_s:,.0f} s of {window.last_s:,.0f} s",
         f"  needed for ±{PRECISION:.0%}": "-" if math.isnan(seen.needed_s) else f"{seen.needed_s:,.0f} s",
     }

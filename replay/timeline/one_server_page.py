@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from replay.cluster.waiting_causes import IN_WORDS
 from replay.distribution import Distribution
 from replay.pace_band import SHOWN, PaceBand, band_lead, band_rows
 from replay.timeline.watch_engine import Usage
 from replay.trace.kv_offload import hits_by_tier, offload_text
 from replay.trace.simulation_summary import SimulationSummary
-from replay.trace.summary_text import has_idle_end, waits_most
-from replay.verdict.sentences import GOOD, is_whole, page_title, stretches_told
+from replay.trace.summary_text import has_idle_end, waits_of
+from replay.verdict.sentences import GOOD, bursts_told, is_whole, page_title, stretches_told
 from traces import pages, request_metrics, shown_time, tool_version
 from traces.pages.request_figures import (
     METRICS,
@@ -97,7 +98,7 @@ def _title(summary: SimulationSummary, subject: str) -> str:
         summary["verdict_stretches"] or (),
         subject=subject,
         is_slo_missed=good is not None and good < GOOD,
-        waits_most=waits_most(summary),
+        waits=waits_of(summary),
         sending_us=summary["sending_us"],
     )
     return f"{said} {number_text(offered)} requests per second"
@@ -117,7 +118,10 @@ def _more(summary: SimulationSummary) -> list[str]:
         more.append(
             f"In the last {shown_time(float(summary['duration_us'] - sent_until))} no request was sent."
         )
-    if stretches and not is_whole(stretches, sent_until):
+    if stretches and summary["verdict"] != "overloaded":
+        told = bursts_told(stretches)
+        more.append(f"{told[0].upper()}{told[1:]}.")
+    elif stretches and not is_whole(stretches, sent_until):
         more.append(f"Overloaded{stretches_told(stretches)}.")
     return more
 
@@ -250,7 +254,7 @@ def waits_told(usage: Usage) -> str:
     if usage.waits_for == "gateway":
         return "Most of the waiting is in the gateway's queue."
     if usage.waits_for != "none":
-        return f"Requests that wait do so for {usage.waits_for}."
+        return f"Requests that wait do so for {IN_WORDS.get(usage.waits_for, usage.waits_for)}."
     most = float(usage.waiting.max(initial=0.0))
     if most <= FEW * max(1.0, float(usage.running.max(initial=0.0))):
         return "Hardly any request waits for longer than for the step in progress."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.cluster.pathologies import queued_at
+from replay.cluster.lives import queued_at
 from traces import ConfigError, prompt_tokens, write_text
 from traces.strict.escape import spreadsheet
 

@@ -5,15 +5,16 @@ The engine is paused at evenly spaced times; what it does is the same with or wi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from replay.cluster.waiting_causes import OwnCauses, Resource, head_at, own_causes
 from replay.trace.client_network import at_server, client_network
 from replay.trace.pacing import Pacing, paced_requests
-from sim import Engine, Outcomes, Status
+from sim import Engine, Outcomes, Requests, Status
 
 if TYPE_CHECKING:
     from replay.twin.twin_config import TwinConfig
@@ -31,7 +32,6 @@ LONG = 0.5
 """for less than this per second that requests run, they wait for the step in progress alone."""
 
 Floats = NDArray[np.float64]
-Resource = Literal["seats", "KV blocks", "step time", "gateway", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,8 @@ class ServerLooks:
     """Looks at one server, all arrays [T]: requests waiting and running, and the share of the KV blocks in use.
 
     ``kv_frac`` None: the cache is unbounded. ``need_frac``: the share of the blocks that the head of the queue needs,
-    NaN where there is none. ``lasts_us``: how long each look stands for; None: 1 each.
+    NaN where there is none. ``lasts_us``: how long each look stands for; None: 1 each. ``own``: what requests wait for
+    besides seats and blocks.
     """
 
     waiting: Floats | NDArray[np.int64]
@@ -66,6 +67,7 @@ class ServerLooks:
     num_seats: int
     need_frac: Floats | None = None
     lasts_us: Floats | None = None
+    own: OwnCauses = field(default_factory=OwnCauses)
 
     @property
     def lasts(self) -> Floats:
@@ -74,19 +76,35 @@ class ServerLooks:
 
 
 def waits_by_cause(looks: ServerLooks) -> dict[Resource, float]:
-    """Return how long requests waited for seats, KV blocks and steps, summed over the requests: requests times µs."""
-    waits = looks.waiting > 0
+    """Return how long requests waited for each resource, summed over the requests: requests times µs.
+
+    Whoever lacks a grammar or a prompt's KV lacks it whatever else is short; an adapter's place only matters beside a
+    free seat and free blocks.
+    """
+    waited, found = np.asarray(looks.waiting, np.float64), dict[Resource, float]()
+    for cause in ("grammar", "KV transfer"):
+        if cause in looks.own.alone:
+            here = np.minimum(looks.own.alone[cause], waited)
+            found[cause], waited = float((here * looks.lasts).sum()), waited - here
+    waits = waited > 0
     seats = waits & (looks.running >= looks.num_seats)
     kv = np.zeros_like(waits)
     if looks.kv_frac is not None:
         kv = waits & ~seats & (looks.kv_frac >= FULL)
         if looks.need_frac is not None:
             kv |= waits & ~seats & (looks.running > 0) & (looks.need_frac > 1 - looks.kv_frac)
-    weight = looks.waiting * looks.lasts
+    free = waits & ~seats & ~kv
+    if "adapter" in looks.own.alone:
+        here = np.where(free, np.minimum(looks.own.alone["adapter"], waited), 0.0)
+        found["adapter"], waited = float((here * looks.lasts).sum()), waited - here
+    weight = waited * looks.lasts
+    for cause, is_short in looks.own.whole_queue.items():
+        found[cause], free = float(weight[free & is_short].sum()), free & ~is_short
     return {
         "seats": float(weight[seats].sum()),
         "KV blocks": float(weight[kv].sum()),
-        "step time": float(weight[waits & ~seats & ~kv].sum()),
+        **found,
+        "step time": float(weight[free].sum()),
     }
 
 
@@ -118,21 +136,21 @@ def head_need_frac(
     The head is whoever is scheduled next of those that have come.
     """
     begun = np.flatnonzero(outcomes.scheduled_us >= 0)
-    begun = begun[np.argsort(outcomes.scheduled_us[begun], kind="stable")]
     if len(begun) == 0 or num_blocks <= 0:
         return np.full(len(time_us), np.nan)
-    place = np.searchsorted(outcomes.scheduled_us[begun], time_us, side="right")
-    head = begun[np.minimum(place, len(begun) - 1)]
-    waits = (place < len(begun)) & (outcomes.queued_us[head] <= time_us)
-    return np.where(waits, np.ceil(prompt_tokens[head] / block_size) / num_blocks, np.nan)
+    head = head_at(outcomes.queued_us[begun], outcomes.scheduled_us[begun], np.asarray(time_us, np.int64))
+    needed = np.ceil(prompt_tokens[begun[head]] / block_size) / num_blocks
+    return np.where(head >= 0, needed, np.nan)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looks:
     """One engine at some times: requests that wait and run, the share of its KV blocks in use, its steps' time so far.
 
-    All float64 [T], times in µs. Of a step in progress only its start is visible.
+    All float64 [T], times in µs. Of a step in progress only its start is visible. ``requests``: what it was sent.
     """
+
+    requests: Requests
 
     time_us: Floats
     waiting: Floats
@@ -162,7 +180,9 @@ def look_at(trace: Trace, twin: TwinConfig, pacing: Pacing, time_us: Floats) -> 
         ahead_us = max(int(state.clock.now_us), int(state.clock.device_free_us)) - at_us
         rows[:, place] = *engine.reported(at_us), int(state.totals.busy_us) - max(ahead_us, 0)
     waiting, running, kv_frac, busy_us = rows
-    return Looks(time_us=time_us, waiting=waiting, running=running, kv_frac=kv_frac, busy_us=busy_us)
+    return Looks(
+        requests=requests, time_us=time_us, waiting=waiting, running=running, kv_frac=kv_frac, busy_us=busy_us
+    )
 
 
 def watched(
@@ -181,13 +201,13 @@ def watched(
     seen = look_at(trace, twin, pacing, _times(duration_us, points))
     engine = twin.engine
     num_seats = engine.max_num_seqs
-    need = None
-    if outcomes is not None and engine.num_gpu_blocks:
-        from traces import prompt_tokens
-
+    need, own = None, OwnCauses()
+    if outcomes is not None:
+        everyone = np.ones(len(outcomes.status), np.bool_)
+        own = own_causes(seen.requests, outcomes, everyone, engine, seen.time_us.astype(np.int64))
         need = head_need_frac(
             outcomes,
-            prompt_tokens(trace),
+            seen.requests.prompt_tokens,
             seen.time_us,
             block_size=engine.block_size,
             num_blocks=engine.num_gpu_blocks,
@@ -205,6 +225,7 @@ def watched(
                 kv_frac=seen.kv_frac,
                 num_seats=num_seats,
                 need_frac=need,
+                own=own,
             )
         ),
     )

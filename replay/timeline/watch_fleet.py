@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.cluster.lives import spans_up
-from replay.cluster.pathologies import queued_at
+from replay.cluster.lives import queued_at, spans_up
+from replay.cluster.waiting_causes import OwnCauses, number_between, own_causes
 from replay.timeline.watch_engine import ServerLooks, Usage, counted, head_need_frac, short_of, waits_by_cause
 
 Floats = NDArray[np.float64]
 
 if TYPE_CHECKING:
     from replay.cluster.simulate import FleetRun
-    from replay.timeline.watch_engine import Resource
+    from replay.cluster.waiting_causes import Resource
     from sim import EngineConfig
     from sim.cluster import ClusterConfig, Life
 
@@ -66,6 +66,20 @@ def _waits_for(run: FleetRun, cluster: ClusterConfig) -> Resource | None:
 
     ``gateway`` where requests are queued there for longer than at the instances; None where they were not sampled.
     """
+    queued_us = waited_us(run, cluster)
+    if queued_us is None:
+        return None
+    if cluster.flow_control is not None and _at_gateway_us(run) > sum(queued_us.values()):
+        return "gateway"
+    causes: list[Resource] = sorted(queued_us, key=lambda cause: -queued_us[cause])
+    return causes[0] if causes else "none"
+
+
+def waited_us(run: FleetRun, cluster: ClusterConfig) -> dict[Resource, float] | None:
+    """Return how long requests waited at the instances for each resource, requests times µs; None: not sampled.
+
+    Instances at which requests hardly wait are left out; none counts before an instance serves.
+    """
     result, seen = run.result, run.result.over_time
     if seen is None:
         return None
@@ -90,20 +104,27 @@ def _waits_for(run: FleetRun, cluster: ClusterConfig) -> Resource | None:
             num_seats=engine.max_num_seqs,
             need_frac=_need_frac(run, number, seen.time_us[up], engine) if blocks else None,
             lasts_us=gaps_us[up],
+            own=_own_causes(run, number, engine, seen.time_us[up], waiting),
         )
         any_up = True
         if short_of(looks) == "none":
             continue
         for cause, waited in waits_by_cause(looks).items():
             queued_us[cause] = queued_us.get(cause, 0.0) + waited
-    if cluster.flow_control is not None and _at_gateway_us(run) > sum(queued_us.values()):
-        return "gateway"
-    if not any_up:
-        return None
-    if not queued_us:
-        return "none"
-    most: Resource = max(queued_us, key=lambda cause: queued_us[cause])
-    return most
+    return queued_us if any_up else None
+
+
+def _own_causes(
+    run: FleetRun, instance: int, engine: EngineConfig, time_us: NDArray[np.int64], waiting: NDArray[np.int32]
+) -> OwnCauses:
+    """Return what requests wait for at an instance besides seats and blocks; where it decodes for others, for KV."""
+    outcomes, here = run.result.outcomes, queued_at(run.result) == instance
+    own = own_causes(run.work.requests, outcomes, here, engine, time_us)
+    if run.result.split is None:
+        return own
+    began = here & (outcomes.scheduled_us >= 0)
+    in_queue = number_between(outcomes.queued_us[began], outcomes.scheduled_us[began], time_us)
+    return replace(own, alone={**own.alone, "KV transfer": np.maximum(waiting - in_queue, 0.0)})
 
 
 def _need_frac(run: FleetRun, instance: int, time_us: NDArray[np.int64], engine: EngineConfig) -> Floats:

@@ -10,8 +10,8 @@ from replay.trace.group_summary import group_parts
 from replay.trace.kv_offload import hits_by_tier, offload_text
 from replay.trace.operator_times import operator_grids
 from replay.trace.simulation_summary import SimulationSummary
-from replay.verdict.sentences import verdict_sentence
-from traces import MOST_FAILED, four_digits, precision_rows, tail_text
+from replay.verdict.sentences import long_waits, verdict_sentence
+from traces import MOST_FAILED, four_digits, in_unit, precision_rows, tail_text, unit_of
 from traces.facts import AlignedRows, AnswerPart, TermRows, frac
 
 COLUMN = 9
@@ -44,8 +44,8 @@ def summary_parts(summary: SimulationSummary, *, unanswered: Sequence[str] = ())
         _time_row("ITL", summary["itl_us"]),
         _time_row("TPOT", summary["tpot_us"]),
         _time_row("queue", summary["queue_us"]),
-        _row("prompt tok.", summary["prompt_tokens"], divisor=1),
-        _row("output tok.", summary["output_tokens"], divisor=1),
+        _row("prompt tok.", summary["prompt_tokens"]),
+        _row("output tok.", summary["output_tokens"]),
     ]
     parts: list[AnswerPart] = [
         TermRows(facts),
@@ -111,22 +111,24 @@ def _offered(summary: SimulationSummary) -> list[tuple[str, str]]:
     """Return the lines of the offered load, and whether the server kept up; none where answers set the pace."""
     offered = summary["offered_rate_per_s"]
     facts = [] if offered is None else [("offered", f"{four_digits(offered)} requests/s")]
+    if (load := summary["load"]) is not None and load["counts"] == "sessions":
+        facts = [("offered", f"{four_digits(load['sent_per_s'])} sessions/s (what --rate counts here)")]
     if summary["verdict"] is None:
         return facts
     said = verdict_sentence(
         summary["verdict"],
         summary["verdict_stretches"] or (),
         good_frac=None if summary["goodput"] is None else summary["goodput"]["good_frac"],
-        waits_most=waits_most(summary),
+        waits=waits_of(summary),
         sending_us=summary["sending_us"],
     )
     return [*facts, ("verdict", said)]
 
 
-def waits_most(summary: SimulationSummary) -> bool:
-    """Return whether requests wait longer to be scheduled than they are then served, on average."""
-    queue, whole = summary["queue_us"]["mean"], summary["e2e_us"]["mean"]
-    return queue is not None and whole is not None and 2 * queue > whole
+def waits_of(summary: SimulationSummary) -> str | None:
+    """Return that requests wait for long, in words; None where few do."""
+    load = summary["load"]
+    return None if load is None else long_waits(late_frac=load["late_frac"], waits_most=load["waits_most"])
 
 
 def _optional_facts(summary: SimulationSummary) -> list[tuple[str, str]]:
@@ -164,7 +166,8 @@ def _optional_facts(summary: SimulationSummary) -> list[tuple[str, str]]:
 
 def _precision_parts(summary: SimulationSummary) -> list[AnswerPart]:
     """Return how well the 99th percentiles are known."""
-    rows = precision_rows(summary["p99_precision"])
+    medians = {name: summary[name]["p50"] for name in ("ttft_us", "itl_us", "e2e_us")}
+    rows = precision_rows(summary["p99_precision"], medians)
     return [TermRows(rows)] if rows else []
 
 
@@ -203,14 +206,13 @@ def why_none_finished(summary: SimulationSummary) -> str:
 
 def _time_row(name: str, values: Distribution) -> list[str]:
     """Return a row of times in the unit that suits the median: ms, from 10 s on s, from 10 minutes on min."""
-    typical = values["p50"] or 0.0
-    unit, divisor = ("ms", 1e3) if typical < 1e7 else (("s", 1e6) if typical < 6e8 else ("min", 6e7))
-    return _row(f"{name}, {unit}", values, divisor=divisor)
+    unit = unit_of(values["p50"] or 0.0)
+    shown = [in_unit(value, unit) for value in (values["mean"], *_percentiles(values))]
+    return [f"{name}, {unit}", *shown]
 
 
-def _row(name: str, values: Distribution, *, divisor: float = 1e3) -> list[str]:
-    shown = [None if value is None else value / divisor for value in (values["mean"], *_percentiles(values))]
-    return [name, *map(four_digits, shown)]
+def _row(name: str, values: Distribution) -> list[str]:
+    return [name, *map(four_digits, (values["mean"], *_percentiles(values)))]
 
 
 def _percentiles(values: Distribution) -> tuple[float | None, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from replay.capacity.capacity import Capacity
-from replay.capacity.text import SHORT_NAMES, capacity_facts, interval_method
+from replay.capacity.text import RESOURCE_NAMES, capacity_facts, interval_method
 from replay.capacity.value import value_facts
 from replay.tuning.candidate_search import ALIKE, Tuned
 from replay.tuning.candidates import Candidate, Candidates, border_text
@@ -69,7 +69,7 @@ def _facts(
 
 def _limited(capacity: Capacity, limits: Sequence[RunLimit]) -> list[Fact]:
     """Return what breaks first, and the limited latencies at the capacity."""
-    binding = SHORT_NAMES.get(capacity.limiting, capacity.limiting)
+    binding = RESOURCE_NAMES.get(capacity.limiting, capacity.limiting)
     return [
         Fact("limiting", "breaks first", capacity.limiting, lambda _: binding),
         *(of_limit(capacity.at_capacity.values_us[each.name], each) for each in limits),
@@ -118,14 +118,21 @@ def _told(
     if not candidate.settings:
         return [*said, ("best", "the server as it is")]
     if tuned.gain is not None and place == 0:
-        gained = f"{tuned.gain:+.1%}{_between(tuned)} {GAINED[tuned.objective]}, against the server as it is"
+        gained = (
+            f"{_more(tuned.gain)}{_between(tuned)} {GAINED[tuned.objective]}, against the server as it is"
+        )
         said.append(("gain", gained))
     return [*said, ("flags", flags_text(candidate))]
 
 
 def _between(tuned: Tuned) -> str:
     interval = tuned.gain_interval
-    return "" if interval is None else f" ({interval[0]:+.1%} to {interval[1]:+.1%})"
+    return "" if interval is None else f" ({_more(interval[0])} to {_more(interval[1])})"
+
+
+def _more(gain: float) -> str:
+    """Return a gain in per cent, one of more than the double as a factor."""
+    return f"{gain:+.1%}" if gain <= 1 else f"x{1 + gain:.3g}"
 
 
 def _recommended(tuned: Tuned, confirmed: Confirmed, limits: Sequence[RunLimit]) -> int | None:

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from replay.twin.config_read import twin_of
+    from replay.twin.config_read import read_config_text, twin_of
     from replay.twin.config_write import name_of
     from replay.twin.defaults import COEFFICIENTS, FittedModel, version_number
     from replay.twin.keys.latency_keys import EXTENDED_MEANINGS
@@ -28,6 +28,7 @@ __all__ = [
     "physics_covers",
     "physics_sets",
     "placeholder_notes",
+    "read_config_text",
     "twin_of",
     "version_number",
     "with_code_option",
@@ -46,6 +47,7 @@ _HOMES = {
     "physics_covers": "replay.twin.latency",
     "physics_sets": "replay.twin.latency",
     "placeholder_notes": "replay.twin.placeholder",
+    "read_config_text": "replay.twin.config_read",
     "twin_of": "replay.twin.config_read",
     "version_number": "replay.twin.defaults",
     "with_code_option": "replay.twin.own.own_code",

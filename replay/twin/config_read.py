@@ -10,6 +10,7 @@ from replay.twin.cluster_section import read_cluster, server_roots
 from replay.twin.config_keys import DEFAULT_SEED
 from replay.twin.keys.overlay import Setting, named, overlaid, setting_of
 from replay.twin.keys.ranges import check_ranges
+from replay.twin.peers.own_words import in_own_words
 from replay.twin.server.engine_section import other_places
 from replay.twin.server.read_server import read_server
 from replay.twin.twin_config import TwinConfig
@@ -19,7 +20,7 @@ from sim import (
 )
 from traces import ConfigError
 from traces.strict.arguments import PATH, TEXT, TWIN, takes
-from traces.strict.section import Section, read_section
+from traces.strict.section import Section, read_section, section_of_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,9 +59,12 @@ def load_config(
     path = Path(path)
     root = overlaid(read_section(path), learned) if learned else read_section(path)
     if not settings:
-        return _read(
-            root, path, defaults=defaults, latency_model=latency_model, allows_cluster=allows_cluster
-        )
+        try:
+            return _read(
+                root, path, defaults=defaults, latency_model=latency_model, allows_cluster=allows_cluster
+            )
+        except ConfigError as error:
+            raise ConfigError(in_own_words(str(error))) from error
     changes = [setting_of(each) for each in settings]
     plain, root = root, overlaid(root, changes)
     try:
@@ -68,7 +72,7 @@ def load_config(
             root, path, defaults=defaults, latency_model=latency_model, allows_cluster=allows_cluster
         )
     except ConfigError as error:
-        raise named(error, changes) from error
+        raise ConfigError(in_own_words(str(named(error, changes)))) from error
     return _told(
         found,
         (plain, root),
@@ -77,6 +81,12 @@ def load_config(
             changed, path, defaults=defaults, latency_model=latency_model, allows_cluster=allows_cluster
         ),
     )
+
+
+def read_config_text(text: str, path: Path) -> TwinConfig:
+    """Return the configuration of TWIN.yaml text, as if it stood at ``path``. Raises ConfigError."""
+    root = section_of_text(text, file=str(path))
+    return _read(root, path, defaults=None, latency_model=None, allows_cluster=True)
 
 
 def _told(

@@ -37,13 +37,15 @@ INSTANCES_MOST = "  most at once"
 COSTS = ("GPU-hours", "cost", INSTANCES_MEAN, INSTANCES_MOST, "size changes", "failures")
 """Rows of clusters that cost something, or whose size changes."""
 SESSIONS = (
-    "sessions",
+    "sessions complete",
     "  to finish, p50",
     "  to finish, p99",
     "  of it for the model, mean",
     "  computed again",
 )
 """Rows of sessions as wholes."""
+NO_PACE = "verdict -: answers set the pace, so there is no rate to fall behind; what is too slow, --slo ttft=500ms says"
+"""Why there is no verdict where requests wait for answers."""
 SWEPT = ("rate",)
 """Loads of which several may be simulated side by side, and of which a server keeps up with some."""
 IDLE_END = "requests/s: over the whole run; at its end the last answers come and no request is sent"
@@ -118,6 +120,7 @@ def notes_of(results: Sequence[VariantResult]) -> list[str]:
     notes = unanswered_notes([each.variant.twin.unanswered_keys for each in results])
     notes += cheapest_line(results, results[0].prices)
     notes += _highest_load(results)
+    notes += [NO_PACE] if all(each.summary["verdict"] is None for each in results) else []
     return notes + ([IDLE_END] if any(_is_idle_at_end(each.summary) for each in results) else [])
 
 
@@ -179,7 +182,7 @@ def _sessions(summary: SimulationSummary) -> dict[str, str]:
         return dict.fromkeys(SESSIONS, "-")
     times = (sessions["duration_us"]["p50"], sessions["duration_us"]["p99"], sessions["model_us"]["mean"])
     cells = [
-        f"{sessions['num_complete']:,} of {sessions['num_sessions']:,} complete",
+        f"{sessions['num_complete']:,} of {sessions['num_sessions']:,}",
         *("-" if each is None else shown_time(float(each)) for each in times),
         _percent(sessions["recomputed_frac"]),
     ]

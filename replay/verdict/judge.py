@@ -17,7 +17,7 @@ import numpy as np
 from replay.verdict.again import Repeatable, after_a_burst, again, faster, first_part
 from replay.verdict.growth import Growth, customers_of, growth_of, piles_up
 from replay.verdict.judged import MARGIN, UNANSWERED, Judged, LoadFacts
-from replay.verdict.sentences import is_whole, longest
+from replay.verdict.sentences import LATE_US, is_material, is_whole, longest
 from sim import Outcomes, Status
 
 if TYPE_CHECKING:
@@ -70,14 +70,20 @@ def judge_load(
         return None
     if run.session is not None:
         judged.facts["counts"] = "sessions"
-    judged = replace(judged, waits_most=_waits_most(outcomes))
+    judged.facts["late_frac"], judged.facts["waits_most"] = _late_frac(outcomes), _waits_most(outcomes)
     return (
-        _by_stretches(judged, stretches, sending_us=int(outcomes.arrival_us.max())) if stretches else judged
+        _by_stretches(judged, stretches, sending_us=int(outcomes.arrival_us.max()), num_sent=len(run))
+        if stretches
+        else judged
     )
 
 
-def _by_stretches(judged: Judged, stretches: Sequence[OverloadedStretch], *, sending_us: int) -> Judged:
+def _by_stretches(
+    judged: Judged, stretches: Sequence[OverloadedStretch], *, sending_us: int, num_sent: int
+) -> Judged:
     """Return the verdict on a run some of which was overloaded, whether it recovered or not."""
+    if not is_material(stretches, sending_us=sending_us, num_sent=num_sent):
+        return judged if judged.verdict == "overloaded" else replace(judged, stretches=tuple(stretches))
     worst = longest(stretches)
     whole = judged.verdict == "overloaded" and is_whole(stretches, sending_us)
     if not whole:
@@ -200,6 +206,7 @@ def _looked_at_closely(run: Repeatable, outcomes: Outcomes, judged: Judged) -> J
     more = _mean_ttft(faster(part, 1 + MARGIN))
     own = _mean_ttft(outcomes, rows=np.argsort(run.requests.arrival_us, kind="stable")[: len(part)])
     facts["ttft_mean_us"], facts["ttft_mean_us_at_more"] = own, more
+    facts["num_at_more"] = len(part) if len(part) < len(run) else None
     moves = own is not None and more is not None and abs(more - own) > AMPLIFIED * own
     return replace(judged, verdict="near saturation") if moves or _waits_most(outcomes) else judged
 
@@ -252,6 +259,12 @@ def step_time_us(outcomes: Outcomes) -> float:
     return float(((outcomes.last_token_us - outcomes.first_token_us)[ok] / gaps).mean())
 
 
+def _late_frac(outcomes: Outcomes) -> float:
+    """Return the share of the answered requests that wait for ``LATE_US`` or longer until they are scheduled."""
+    ok = outcomes.status == Status.OK
+    return float(((outcomes.scheduled_us - outcomes.queued_us)[ok] >= LATE_US).mean()) if ok.any() else 0.0
+
+
 def _waits_most(outcomes: Outcomes) -> bool:
     """Return whether requests wait longer to be scheduled than they are then served, on average."""
     ok = outcomes.status == Status.OK
@@ -276,6 +289,9 @@ def _facts(growth: Growth, num_simulated: int) -> LoadFacts:
         growth_frac=growth.growth_frac,
         num_simulated=num_simulated,
         num_requests_to_tell=None,
+        late_frac=0.0,
+        waits_most=False,
+        num_at_more=None,
         ttft_mean_us=None,
         ttft_mean_us_at_more=None,
         after_burst_per_s=None,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
-from replay.verdict.sentences import Verdict, stretches_told
+from replay.verdict.sentences import Verdict, apart, stretches_told
 from replay.verdict.stretches import OverloadedStretch
+from traces import in_unit, unit_of
 
 MARGIN = 0.05
 """A typical error of the twin's capacity."""
@@ -20,10 +21,14 @@ class LoadFacts(TypedDict):
     Where a stretch of the run was overloaded, ``sent_per_s`` and ``served_per_s`` are those of the one in which the
     most waited, in requests.
 
+    ``late_frac``: the share of the requests that wait 1 s or more before they are served; ``waits_most``: whether they
+    wait longer than they are served, on average. The time in which a grammar compiles is no wait.
+
     ``served_per_s``: in the second half of the sending, None where too few had left by then to say. ``in_system``: when
     the last one came, out of ``num_sent``. ``growth_frac``: the share that piles up. ``num_simulated``: requests of the
     run that showed it, repeats included. ``num_requests_to_tell``: how many a run should have, None if this one is
-    enough. ``ttft_mean_us``, also with 5 % more load; ``after_burst_per_s``: what is answered while a burst is cleared;
+    enough. ``ttft_mean_us``, also with 5 % more load: of the run's first
+    ``num_at_more`` requests; ``after_burst_per_s``: what is answered while a burst is cleared;
     None where that was not asked.
     """
 
@@ -35,6 +40,9 @@ class LoadFacts(TypedDict):
     growth_frac: float
     num_simulated: int
     num_requests_to_tell: int | None
+    late_frac: float
+    waits_most: bool
+    num_at_more: int | None
     ttft_mean_us: float | None
     ttft_mean_us_at_more: float | None
     after_burst_per_s: float | None
@@ -45,7 +53,7 @@ class Judged:
     """A verdict, its figures, and the share of requests that are never answered.
 
     ``stretches``: the parts of the run in which more was sent than answered. ``is_whole``: whether one of them is most
-    of the run. ``waits_most``: requests waited longer than they were served, on average.
+    of the run. Beside another verdict than overloaded the stretches are bursts.
     """
 
     verdict: Verdict
@@ -54,10 +62,9 @@ class Judged:
     keeps_up_repeated: bool = False
     stretches: tuple[OverloadedStretch, ...] = ()
     is_whole: bool = False
-    waits_most: bool = False
 
-    def text(self) -> str | None:
-        """Return the line that explains the verdict; None for a stable run."""
+    def text(self, ttft_p50_us: float | None = None) -> str | None:
+        """Return the line that explains the verdict; None for a stable run. The median TTFT decides the unit."""
         facts = self.facts
         if self.verdict == "stable":
             return None
@@ -72,11 +79,14 @@ class Judged:
                 f"would clear {facts['after_burst_per_s']:.3g}/s and not recover until less is sent"
             )
         own, more = facts["ttft_mean_us"], facts["ttft_mean_us_at_more"]
+        unit = unit_of(ttft_p50_us or 0.0)
         if own is None or more is None:
             return "near saturation: do not trust TTFT here, small differences in speed decide it"
+        number = facts["num_at_more"]
+        of_part = "" if number is None else f" over the first {number:,} requests"
         return (
-            f"near saturation: do not trust TTFT here. {MARGIN:.0%} more load moves its mean from {_ms(own)} to "
-            f"{_ms(more)} ms"
+            f"near saturation: do not trust TTFT here. {MARGIN:.0%} more load moves its mean{of_part} from "
+            f"{in_unit(own, unit)} to {in_unit(more, unit)} {unit}"
         )
 
 
@@ -86,10 +96,12 @@ def _overloaded_in(stretches: tuple[OverloadedStretch, ...]) -> str:
 
 
 def _overloaded(facts: LoadFacts, unanswered: float) -> str:
-    sent = f"{facts['sent_per_s']:.3g} {facts['counts']}/s are sent"
+    served = facts["served_per_s"]
+    sent_per_s, served_per_s = apart(facts["sent_per_s"], 0.0 if served is None else served)
+    sent = f"{sent_per_s} {facts['counts']}/s are sent"
     if unanswered > UNANSWERED:
         return f"overloaded: {sent}, {unanswered:.1%} of the requests are never answered"
-    answered = "" if facts["served_per_s"] is None else f", {facts['served_per_s']:.3g}/s answered"
+    answered = "" if served is None else f", {served_per_s}/s answered"
     return f"overloaded: {sent}{answered}. Do not trust TTFT and E2E: what is under way grows as long as the run lasts"
 
 
@@ -101,9 +113,3 @@ def _too_short(facts: LoadFacts, *, keeps_up: bool) -> str:
     if keeps_up:
         told += ". When they are repeated, the same requests are served as fast as they arrive"
     return f"{told}. --num-requests {facts['num_requests_to_tell']} would tell"
-
-
-def _ms(value_us: float) -> str:
-    """Return a time in ms with four digits, and all of those before the point."""
-    milliseconds = value_us / 1e3
-    return f"{milliseconds:,.0f}" if milliseconds >= 1000 else f"{milliseconds:.4g}"

@@ -15,17 +15,17 @@ load, if arrivals are Poisson (Kingman's bound, in units of the drift); more une
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from replay.verdict.by_decoding import has_no_end
-from sim import Outcomes, Status
+from replay.verdict.queued import FOREVER, Queued
 
 Int64s = NDArray[np.int64]
 Floats = NDArray[np.float64]
-NEVER = -1
 ORDINARY_STEPS = 2.0
 """A request that waits for fewer steps than this waits for the step in progress, and is not in the backlog."""
 CERTAIN = 4.0
@@ -52,8 +52,6 @@ MOST_UNEVEN = 100.0
 """The largest squared coefficient of variation of gaps that is believed."""
 MOSTLY = 1 / 3
 """In a run that is overloaded for most of the time, no more than this share of the most served is quiet."""
-NEAR = 50
-"""Requests sent one after the other whose steps take about as long."""
 LULL = 0.25
 """In a lull between stretches so few are lost that even this share of the stretch's losses would have shown."""
 
@@ -77,74 +75,6 @@ class OverloadedStretch(TypedDict):
     num_lost: int
     recovered_us: int | None
     served_most: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Queued:
-    """When requests were sent, began to be served and left; µs, int64 [n].
-
-    ``began_us``: when the wait was over, of one that never began when it left, or ``FOREVER``. ``left_us``: answered or
-    lost. ``is_lost``: never answered. ``step_us``: about how long a step took then, ``num_steps``: tokens of
-    the answer, 0 without one, float64.
-    """
-
-    came_us: Int64s
-    began_us: Int64s
-    left_us: Int64s
-    is_lost: NDArray[np.bool_]
-    step_us: Floats
-    num_steps: Floats
-
-
-FOREVER = 1 << 62
-
-
-def queued_of(
-    outcomes: Outcomes, *, refused: NDArray[np.bool_], gone_us: Int64s | None, handed_us: Int64s | None = None
-) -> Queued:
-    """Return the waits of a run's requests, those ``refused`` for their lengths left out.
-
-    ``gone_us``: when each left, where that is known of the lost ones, too. ``handed_us``: when the KV of a prompt that
-    another instance computed was there, -1 without; its wait for that instance is added in front.
-    """
-    ok = outcomes.status == Status.OK
-    left = np.where(ok, outcomes.last_token_us, NEVER)
-    lost_at = outcomes.last_token_us if gone_us is None else gone_us
-    waits_forever = (outcomes.status == Status.STUCK) | (outcomes.status == Status.UNFINISHED)
-    left = np.where(ok, left, np.where(waits_forever | (lost_at < 0), FOREVER, lost_at))
-    began = np.where(outcomes.scheduled_us >= 0, outcomes.scheduled_us, left)
-    if handed_us is not None:
-        began = began + np.where(ok & (handed_us >= 0), np.maximum(outcomes.first_token_us - handed_us, 0), 0)
-    kept = np.flatnonzero((outcomes.arrival_us >= 0) & ~refused)
-    kept = kept[np.argsort(outcomes.arrival_us[kept], kind="stable")]
-    came = outcomes.arrival_us[kept]
-    return Queued(
-        came_us=came,
-        began_us=np.maximum(began[kept], came),
-        left_us=np.maximum(left[kept], came),
-        is_lost=~ok[kept],
-        step_us=_steps_near(outcomes, kept),
-        num_steps=np.where(ok, outcomes.num_output_tokens, 0)[kept].astype(np.float64),
-    )
-
-
-def _steps_near(outcomes: Outcomes, rows: Int64s) -> Floats:
-    """Return about how long a step took when each of some requests came, µs, float64 [n]; 0 where none tells.
-
-    Of answers sent next to it: the median time per token, or the shortest time to compute a prompt, if that is longer.
-    """
-    ok, gaps = outcomes.status[rows] == Status.OK, outcomes.num_output_tokens[rows] - 1
-    first, last, began = (
-        each[rows] for each in (outcomes.first_token_us, outcomes.last_token_us, outcomes.scheduled_us)
-    )
-    tokens = np.where(ok & (gaps > 0), (last - first) / np.maximum(gaps, 1), np.nan)
-    prompts = np.where(ok, first - began, np.nan)
-    parts = np.array_split(np.arange(len(rows)), max(len(rows) // NEAR, 1))
-    steps = []
-    for part in parts:
-        own, prompt = (each[part][~np.isnan(each[part])] for each in (tokens, prompts))
-        steps.append(max(np.median(own) if len(own) else 0.0, prompt.min() if len(prompt) else 0.0))
-    return np.repeat(np.array(steps, np.float64), [len(part) for part in parts])
 
 
 def overloaded_stretches(
@@ -341,7 +271,12 @@ def _rises(seen: _Seen) -> list[list[_Rise]]:
         open_parts.append((first, before + 1))
         if after is not None:
             open_parts.append((after, last))
-    return sorted(found, key=lambda each: each[0].peak)
+    found.sort(key=lambda each: each[0].peak)
+    for earlier, later in pairwise(found):
+        drained = earlier[-1].after
+        drained_us = later[0].after_us if drained is None else float(times[drained])
+        later[0] = replace(later[0], after_us=max(later[0].after_us, drained_us))
+    return found
 
 
 def _parted(counts: Floats, part: tuple[int, int], *, least: float) -> list[tuple[int, int]]:
@@ -399,9 +334,9 @@ class _Found:
     by_decoding: bool = False
 
 
-def _stretches(seen: _Seen, rises: list[_Rise], *, material_us: float) -> list[_Found]:
+def _stretches(seen: _Seen, rises: list[_Rise], *, material_us: float, is_queue: bool = True) -> list[_Found]:
     """Return what the rises of one backlog were, without those that are chance, or in which hardly anybody waited."""
-    grown = _merged(seen, [each for rise in rises if (each := _growth(seen, rise)) is not None])
+    grown = _merged(seen, [each for rise in rises for each in _growths(seen, rise, is_queue=is_queue)])
     if not grown:
         return []
     after, end = rises[-1].after, float(seen.queued.came_us[-1])
@@ -426,7 +361,11 @@ def _by_decoding(seen: _Seen) -> list[_Found]:
     serving = Curve.of(began, left, until_us=until)
     level = min(_quiet_level(serving, window), MOSTLY * float(serving.counts.max(initial=0)))
     served = replace(seen, backlog=serving, present=serving, level=level)
-    found = [each for rises in _rises(served) for each in _stretches(served, rises, material_us=0.0)]
+    found = [
+        each
+        for rises in _rises(served)
+        for each in _stretches(served, rises, material_us=0.0, is_queue=False)
+    ]
     return [
         replace(each, by_decoding=True)
         for each in found
@@ -492,33 +431,46 @@ def _has_lull(seen: _Seen, first: _Found, second: _Found) -> bool:
 
 
 def _merged(seen: _Seen, grown: list[_Grown]) -> list[_Grown]:
-    """Return growths with those as one between which the backlog only fell by chance."""
+    """Return growths with those as one between which the backlog only fell by chance, if together they are none.
+
+    Over a long time chance may take away all that was gained: then they are two.
+    """
     found: list[_Grown] = []
     for each in grown:
         if found:
-            fell = _at(seen.backlog, found[-1].to_us) - _at(seen.backlog, each.from_us)
-            num_came = _num_in(seen.queued.came_us, found[-1].to_us, each.from_us)
-            if fell < CERTAIN * np.sqrt(max(num_came, 1) * seen.unevenness):
-                found[-1] = replace(found[-1], to_us=each.to_us)
+            last = found[-1]
+            fell = _at(seen.backlog, last.to_us) - _at(seen.backlog, each.from_us)
+            gained = _at(seen.backlog, each.to_us) - _at(seen.backlog, last.queue_us, before=True)
+            if fell < _by_chance(seen, last.to_us, each.from_us) and gained >= _by_chance(
+                seen, last.queue_us, each.to_us
+            ):
+                found[-1] = replace(last, to_us=each.to_us)
                 continue
         found.append(each)
     return found
+
+
+def _by_chance(seen: _Seen, from_us: float, to_us: float) -> float:
+    """Return by how many requests the backlog may rise or fall between two times at a load of 1, by chance."""
+    num_came = _num_in(seen.queued.came_us, from_us, to_us)
+    return CERTAIN * float(np.sqrt(max(num_came, 1) * seen.unevenness))
 
 
 def _stretch(seen: _Seen, found: _Found) -> OverloadedStretch:
     """Return the figures of a stretch."""
     queued, grown, until_us = seen.queued, found.grown, found.until_us
     from_us, to_us, came = grown.from_us, grown.to_us, queued.came_us
+    gone = np.sort((queued.left_us if found.by_decoding else queued.began_us)[~queued.is_lost])
+    answered_per_s = _num_in(gone, grown.queue_us, to_us) / max(to_us - grown.queue_us, 1.0) * 1e6
+    if _num_in(came, from_us, to_us) / (to_us - from_us) * 1e6 <= answered_per_s:
+        from_us = min(grown.queue_us, to_us - 1)  # before it seats filled, for long
     here = (came >= from_us) & (came <= until_us)
     waited = np.minimum(queued.began_us, queued.left_us)[here] - came[here]
-    gone = queued.left_us if found.by_decoding else queued.began_us
     return OverloadedStretch(
         from_us=int(from_us),
         until_us=int(to_us),
         sent_per_s=_num_in(came, from_us, to_us) / (to_us - from_us) * 1e6,
-        answered_per_s=_num_in(np.sort(gone[~queued.is_lost]), grown.queue_us, to_us)
-        / max(to_us - grown.queue_us, 1.0)
-        * 1e6,
+        answered_per_s=answered_per_s,
         waiting_most=_most(seen.waiting, from_us, until_us),
         wait_p90_us=float(np.quantile(waited, 0.9)) if len(waited) else 0.0,
         num_lost=int((queued.is_lost & (came <= until_us) & (queued.left_us >= from_us)).sum()),
@@ -533,19 +485,53 @@ def _most(curve: Curve, from_us: float, until_us: float) -> int:
     return int(curve.counts[inside].max(initial=0))
 
 
-def _growth(seen: _Seen, rise: _Rise) -> _Grown | None:
-    """Return the growth around a rise of the backlog, None where it is chance.
+def _growths(seen: _Seen, rise: _Rise, *, is_queue: bool) -> list[_Grown]:
+    """Return the growths within a rise of the backlog, in the order of time; [] where it is chance.
+
+    What is left before the fastest and behind it may have grown at a slower pace: a queue that does is an overload,
+    too, whereas the number that is served at once grows with the load at any load.
+    """
+    came, times = seen.queued.came_us, seen.backlog.times_us
+    queue_us = (
+        float(times[rise.before + 1]) if rise.before >= 0 else float(came[0])
+    )  # the low count lasts until then
+    until_us = float(came[-1]) if rise.after is None else float(times[rise.after])
+    peak_us = max(float(times[rise.peak]), queue_us + 1)
+    main = _growth(seen, (min(rise.after_us, queue_us), until_us), queue_us=queue_us, peak_us=peak_us)
+    if main is None:
+        return []
+    if not is_queue:
+        return [main]
+    return [
+        *_slower(seen, queue_us, main.from_us),
+        main,
+        *_slower(seen, main.to_us, until_us),
+    ]
+
+
+def _slower(seen: _Seen, from_us: float, until_us: float) -> list[_Grown]:
+    """Return the growth of the backlog between two times, where it has one: at most a single one."""
+    times = seen.backlog.times_us
+    first, last = (int(each) for each in np.searchsorted(times, [from_us, until_us], side="right"))
+    if last - first < 2:
+        return []
+    peak_us = float(times[first + int(seen.backlog.counts[first:last].argmax())])
+    if peak_us <= from_us:
+        return []
+    found = _growth(seen, (from_us, until_us), queue_us=from_us, peak_us=peak_us)
+    return [] if found is None or found.to_us <= found.from_us + 1 else [found]
+
+
+def _growth(seen: _Seen, window: tuple[float, float], *, queue_us: float, peak_us: float) -> _Grown | None:
+    """Return the growth of the backlog in a window, None where it is chance; ``queue_us``: when the queue forms.
 
     Seats fill before a queue forms: growth begins there. It is the stretch that gains the most beside a steady growth
     at ``SLACK`` of the mean pace.
     """
     queued, backlog = seen.queued, seen.backlog
-    came = queued.came_us
-    queue_us = float(backlog.times_us[rise.before]) if rise.before >= 0 else float(came[0])
-    until_us = float(came[-1]) if rise.after is None else float(backlog.times_us[rise.after])
-    from_us, to_us = queue_us, max(float(backlog.times_us[rise.peak]), queue_us + 1)
+    from_us, to_us, until_us = queue_us, peak_us, window[1]
     times = seen.present.times_us
-    first = int(np.searchsorted(times, min(rise.after_us, queue_us), side="left"))
+    first = int(np.searchsorted(times, window[0], side="left"))
     last = int(np.searchsorted(times, until_us, side="right"))
     times, counts = times[first:last], seen.present.counts[first:last]
     if len(times) >= 2:
@@ -560,8 +546,8 @@ def _growth(seen: _Seen, rise: _Rise) -> _Grown | None:
     gained = _at(backlog, to_us) - _at(backlog, queue_us, before=True)
     began = queued.began_us[~queued.is_lost]
     at_once = _at_once(began[(began >= queue_us) & (began <= until_us)])
-    by_chance = CERTAIN * np.sqrt(max(_num_in(came, queue_us, to_us), 1) * seen.unevenness) + at_once
-    return _Grown(from_us=from_us, queue_us=queue_us, to_us=to_us) if gained >= by_chance else None
+    is_one = gained >= _by_chance(seen, queue_us, to_us) + at_once
+    return _Grown(from_us=from_us, queue_us=queue_us, to_us=to_us) if is_one else None
 
 
 def _at(curve: Curve, time_us: float, *, before: bool = False) -> float:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from replay.capacity.capacity import capacity_of_draws
 from replay.search.load import Load, load_of
@@ -106,17 +107,18 @@ def random_case(number: int) -> RandomCase:
     )
 
 
-def keeps(load: Load, rate_per_s: float, limits: Sequence[RunLimit]) -> bool:
-    """Say whether a run at a rate keeps limits on percentiles of TTFT and TPOT."""
-    outcomes, _, _ = load.serve(load.at(rate_per_s), "none")
-    rows = np.argsort(outcomes.arrival_us, kind="stable")[int(SETTLING * len(outcomes.arrival_us)) :]
-    gaps = np.maximum(outcomes.num_output_tokens - 1, 1)
-    values = {
-        "ttft": outcomes.first_token_us - outcomes.arrival_us,
-        "tpot": (outcomes.last_token_us - outcomes.first_token_us) / gaps,
-    }
+def keeps(loads: Sequence[Load], rate_per_s: float, limits: Sequence[RunLimit]) -> bool:
+    """Say whether runs at a rate, all together, keep limits on percentiles of TTFT and TPOT."""
+    values: dict[str, list[NDArray[np.float64]]] = {"ttft": [], "tpot": []}
+    for load in loads:
+        outcomes, _, _ = load.serve(load.at(rate_per_s), "none")
+        rows = np.argsort(outcomes.arrival_us, kind="stable")[int(SETTLING * len(outcomes.arrival_us)) :]
+        gaps = np.maximum(outcomes.num_output_tokens - 1, 1)
+        values["ttft"].append((outcomes.first_token_us - outcomes.arrival_us)[rows].astype(np.float64))
+        values["tpot"].append(((outcomes.last_token_us - outcomes.first_token_us) / gaps)[rows])
     return all(
-        each.percent is not None and np.percentile(values[each.metric][rows], each.percent) <= each.limit_us
+        each.percent is not None
+        and np.percentile(np.concatenate(values[each.metric]), each.percent) <= each.limit_us
         for each in limits
     )
 
@@ -139,7 +141,7 @@ def capacity_table(folder: Path) -> str:
         )
         load = load_of(case.drawn(num_requests=LONG, seed=OTHER_SEED + number), case.twin(folder))
         rate, low, high = found.rate_per_s or 0.0, found.low or 0.0, found.high or math.inf
-        kept = [share * rate for share in GRID if keeps(load, share * rate, case.limits)]
+        kept = [share * rate for share in GRID if keeps([load], share * rate, case.limits)]
         brute = max(kept, default=math.nan)
         is_in = low <= brute * GRID[9] and brute <= high  # the grid's next rate is the first that breaks
         lines.append(
@@ -167,7 +169,7 @@ def tune_table(folder: Path) -> str:
             drawing=case.drawing(),
         )
         trace = case.drawn(num_requests=SHORTER, seed=OTHER_SEED + number)
-        rates = {each.name: bisected(load_of(trace, each.twin), case.limits) for each in tried}
+        rates = {each.name: bisected([load_of(trace, each.twin)], case.limits) for each in tried}
         best, advice = max(rates, key=lambda name: rates[name]), tuned.best[0][0].name
         lines.append(
             f"| {number} | {len(tried)} | {best} | {rates[best]:.4g} | {advice} | {rates[advice]:.4g} | "
@@ -176,14 +178,14 @@ def tune_table(folder: Path) -> str:
     return "\n".join(lines)
 
 
-def bisected(load: Load, limits: Sequence[RunLimit]) -> float:
-    """Return the highest rate that meets the limits, to half a per cent; 0 where none does."""
+def bisected(loads: Sequence[Load], limits: Sequence[RunLimit]) -> float:
+    """Return the highest rate at which runs, all together, meet the limits, to half a per cent; 0 where none does."""
     low, high = 0.0, 1e-2
-    while keeps(load, high, limits):
+    while keeps(loads, high, limits):
         low, high = high, 2 * high
     while low > 0 and high / low > 1.005:
         middle = math.sqrt(low * high)
-        low, high = (middle, high) if keeps(load, middle, limits) else (low, middle)
+        low, high = (middle, high) if keeps(loads, middle, limits) else (low, middle)
     return low
 
 

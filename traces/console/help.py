@@ -61,7 +61,7 @@ def plain_help(
     if command.help:
         command.help = re.sub(r"(?<=\S)\n(?=[^\s-])", " ", inspect.cleandoc(command.help))
     _put_required_first(command)
-    if path and len(_listed(command)) > 0:
+    if path:
         _show_most_used(command, most_used.get(path, ()))
     for name, each in getattr(command, "commands", {}).items():
         plain_help(each, most_used, path=f"{path} {name}".strip())
@@ -84,6 +84,7 @@ def _show_most_used(command: AnyCommand, names: Collection[str]) -> None:
     """Make ``--help`` show the named options alone (none: all), a sentence for each, and add ``--help-all``."""
     options = [each.opts[0] for each in _listed(command)]
     if len(options) <= MOST_TOLD:
+        command.params.append(_help_all(hidden=True))  # who knows it from other commands finds it here, too
         return
     shown = command.format_help
     chosen = [name for name in names or options if name in options]
@@ -96,7 +97,7 @@ def _show_most_used(command: AnyCommand, names: Collection[str]) -> None:
     command.params.append(_help_all())
 
 
-def _help_all() -> typer.core.TyperOption:
+def _help_all(*, hidden: bool = False) -> typer.core.TyperOption:
     def show(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
         if asked and not ctx.resilient_parsing:
             ctx.meta[_ASKS_ALL] = True
@@ -110,6 +111,7 @@ def _help_all() -> typer.core.TyperOption:
         is_eager=True,
         expose_value=False,
         callback=show,
+        hidden=hidden,
         help="Show every option, with its whole text.",
         rich_help_panel=HELP,
     )

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 STRICT = 0.99
 """The share of requests from which on an SLO is kept: the sentence above a run's numbers names the same."""
+NO_LIMITS = "--strict-slo, --fail-below: got no latency limit, expected --slo LIMITS, or a trace with limits of its own"
 EXIT_NEGATIVE, EXIT_INCONCLUSIVE = 1, 5
 
 
@@ -58,10 +59,7 @@ class SloGate:
         from traces.slo import limits_of
 
         if not limits_of(trace, slo_us):
-            raise ConfigError(
-                "--strict-slo, --fail-below: got no latency limit, expected --slo LIMITS, or a trace with limits of "
-                "its own"
-            )
+            raise ConfigError(NO_LIMITS)
 
     def check(self, found: Mapping[str, Goodput | None]) -> None:
         """Print a line for each result, by its name, that misses the SLO, and raise typer.Exit: 1, or 5 if unknown.

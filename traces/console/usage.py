@@ -10,7 +10,8 @@ from typing import Final
 import click
 
 OwnWay = Callable[[str, set[str]], str | None]
-"""From an option that a command lacks, and its own options, to vtwin's equivalent, if it is another tool's flag."""
+"""From an option that a command lacks, and its own options, or from an unknown command, to vtwin's equivalent, if it is
+another tool's."""
 RUNS_CODE: Final = "--allow-code"
 """Never what somebody meant who wrote something else: it lets a configuration run code."""
 SWEPT: Final = {"rate": "", "concurrency": "concurrency="}
@@ -35,6 +36,8 @@ def usage_line(error: click.ClickException, *, own_way: OwnWay) -> str:
     message = error.format_message()
     if isinstance(error, click.NoSuchOption):
         message = _with_own_way(error, own_way)
+    if (command := re.match(r"No such command '([^']*)'", message)) and (own := own_way(command[1], set())):
+        message = f"{command[0]}: {own}."
     for theirs, our_own in CLICK_MESSAGES.items():
         message = re.sub(theirs, our_own, message)
     options = [] if context is None else [each.name for each in context.command.params]

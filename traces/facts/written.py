@@ -57,7 +57,7 @@ def _lines_of(part: AnswerPart, *, width: int | None) -> Sequence[str]:
         case TermRows():
             return [line for row in part.rows for line in _of_term(*row, width=width, begin=part.width)]
         case AlignedRows():
-            return _aligned(part.rows, part.widths)
+            return _aligned(part.rows, _narrowed(part.rows, part.widths, width=width))
         case SideBySide():
             return _side_by_side(part.columns, width=width)
         case Verbatim():
@@ -86,6 +86,25 @@ def _aligned(rows: Sequence[Sequence[str]], widths: Sequence[int] | None) -> lis
         )
         for row in rows
     ]
+
+
+def _narrowed(
+    rows: Sequence[Sequence[str]], widths: Sequence[int] | None, *, width: int | None
+) -> Sequence[int] | None:
+    """Return the columns' widths, of a table that is wider than the terminal as small as its cells allow."""
+    if width is None or widths is None or max(map(len, _aligned(rows, widths)), default=0) <= width:
+        return widths
+    lengths = [
+        max((len(row[place]) for row in rows if place < len(row)), default=0) for place in range(len(widths))
+    ]
+    for gap in (GAP, 1):
+        found = [
+            max(-length - gap, wide) if wide < 0 else min(length + gap, wide)
+            for length, wide in zip(lengths, widths, strict=True)
+        ]
+        if sum(map(abs, found)) <= width:
+            break
+    return found
 
 
 def _side_by_side(columns: Sequence[Mapping[str, str]], *, width: int | None) -> list[str]:

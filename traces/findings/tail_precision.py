@@ -212,12 +212,19 @@ def _of_gaps(trace: Trace, order: NDArray[np.int64]) -> TailPrecision | None:
     )
 
 
-def precision_rows(precision: Precision) -> list[tuple[str, str]]:
-    """Return the lines that say how well the 99th percentiles are known; [] where nothing is."""
+def precision_rows(
+    precision: Precision, medians_us: Mapping[str, float | None] | None = None
+) -> list[tuple[str, str]]:
+    """Return the lines that say how well the 99th percentiles are known; [] where nothing is.
+
+    ``medians_us``: of the metrics, which decide the units as in a run's table; None: all are told in ms.
+    """
     known = {name: each for name in SHOWN if (each := precision.get(name)) is not None}
     if not known:
         return []
-    told = ", ".join(f"{SHOWN[name]} {_interval(each)}" for name, each in known.items())
+    told = ", ".join(
+        f"{SHOWN[name]} {_interval(each, (medians_us or {}).get(name))}" for name, each in known.items()
+    )
     rows = [("p99 within", told)]
     needed = [each["num_for_5_percent"] for each in known.values() if each["num_for_5_percent"] is not None]
     wide = [each for each in known.values() if not _is_narrow(each)]
@@ -232,10 +239,11 @@ def _is_narrow(each: TailPrecision) -> bool:
     return each["high"] is not None and each["high"] - each["low"] <= 2 * NARROW * each["p99"]
 
 
-def _interval(each: TailPrecision) -> str:
-    from traces.units import four_digits
+def _interval(each: TailPrecision, median_us: float | None) -> str:
+    from traces.units import in_unit, unit_of
 
-    low = four_digits(each["low"] / 1e3)
+    unit = unit_of(median_us or 0.0)
+    low = in_unit(each["low"], unit)
     if each["high"] is None:
-        return f"{low} ms or more"
-    return f"{low} to {four_digits(each['high'] / 1e3)} ms"
+        return f"{low} {unit} or more"
+    return f"{low} to {in_unit(each['high'], unit)} {unit}"

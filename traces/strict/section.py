@@ -207,8 +207,12 @@ def read_section(path: Path, *, what: str = "file") -> Section:
 
     ``what``: the option that gave the path, for the error where nothing can be read.
     """
-    node = parse_yaml(read_text(path, expected="a YAML file", what=what), file=str(path))
-    return _root(node, file=str(path), kind="YAML", expected="a mapping of keys")
+    return section_of_text(read_text(path, expected="a YAML file", what=what), file=str(path))
+
+
+def section_of_text(text: str, *, file: str) -> Section:
+    """Return the mapping that YAML text holds; ``file``: its name in errors. Raises ConfigError."""
+    return _root(parse_yaml(text, file=file), file=file, kind="YAML", expected="a mapping of keys")
 
 
 def read_json_section(path: Path, *, expected: str) -> Section:

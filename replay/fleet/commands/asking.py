@@ -99,6 +99,16 @@ class Question:
     sources: list[ProfileSource]
     notes: list[str]
 
+    @property
+    def rate_lines(self) -> list[str]:
+        """What the rate counts, for the answer itself, where the workload has sessions; ``vtwin run`` counts those."""
+        if self.whole is None or not self.whole.has_sessions:
+            return []
+        return [
+            f"--rate counts requests here; sessions, of {self.whole.rounds:.3g} requests, begin "
+            f"{self.whole.rounds:.3g} times less often (vtwin run --rate counts them)"
+        ]
+
 
 def question_of(
     workload: Path,
@@ -239,7 +249,7 @@ def misfit_notes(sources: list[ProfileSource], *, power: bool = False) -> list[s
             "--prices has your prices"
             for each in of_table
         ),
-        *([f"power: {power_source()}"] if power and of_table else []),
+        *([f"power: {power_source()}"] if power and any(each.idle_between_w for each in sources) else []),
         *_derived(sources),
     ]
 

@@ -54,7 +54,9 @@ def thresholds(asked: SizeOptions) -> None:
             factors=numbers_of("1" if asked.split.compress is None else asked.split.compress, "--compress"),
         )
     tell_notes([*question.notes, *misfit_notes(question.sources)])
-    say_answer(lambda: split_document(found), lambda: split_parts(found), asked.answer)
+    say_answer(
+        lambda: split_document(found), lambda: [*split_parts(found), *question.rate_lines], asked.answer
+    )
 
 
 @with_code_option
@@ -100,25 +102,32 @@ def disagg(asked: SizeOptions) -> None:
     from replay.fleet.beside import beside_document, beside_parts
     from replay.fleet.disagg import disagg_document, disagg_parts
 
-    plan, both, notes = _disaggregated(asked)
+    question = sized_for(asked)
+    plan, both, notes = _disaggregated(asked, question)
     tell_notes(notes)
     say_answer(
         lambda: disagg_document(plan) | {"beside": None if both is None else beside_document(both)},
-        lambda: [*([] if both is None else [*beside_parts(both), ""]), *disagg_parts(plan)],
+        lambda: [
+            *([] if both is None else [*beside_parts(both), ""]),
+            *disagg_parts(plan),
+            *question.rate_lines,
+        ],
         asked.answer,
     )
     if not plan.fleets or plan.is_met is False:
         raise typer.Exit(1)
 
 
-def _disaggregated(asked: SizeOptions) -> tuple[DisaggPlan, FleetsCompared | None, list[str]]:
+def _disaggregated(
+    asked: SizeOptions, question: Question
+) -> tuple[DisaggPlan, FleetsCompared | None, list[str]]:
     """Return prefill and decode pools, one pool beside them where it is asked for, and notes on what they rest on."""
     from replay.fleet.beside import beside
     from replay.fleet.disagg import KV_BYTES_70B, plan_disagg, transfer_note
     from replay.fleet.size import SizeCheck
     from replay.progress import working
 
-    question, (rate,) = sized_for(asked), rates_of(asked)
+    (rate,) = rates_of(asked)
     sources = (question.sources[0], question.sources[-1])
     lengths, runs, arrivals = simulated_of(
         question.lengths, question.whole, asked.arrivals, num_requests=asked.num_requests or 0
@@ -185,7 +194,9 @@ def compare(asked: SizeOptions) -> None:
             check=check,
         )
     tell_notes([*question.notes, *misfit_notes(question.sources, power=True)])
-    say_answer(lambda: whatif_document(found), lambda: whatif_parts(found), asked.answer)
+    say_answer(
+        lambda: whatif_document(found), lambda: [*whatif_parts(found), *question.rate_lines], asked.answer
+    )
     if all(each.size is None for each in found):
         raise typer.Exit(1)
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from replay.fleet.inputs.failures import FailureClass, read_failures
 from replay.fleet.inputs.whole_requests import WholeRequests
 from replay.search.prices import MOST_PRICE
+from replay.twin.peers.fleet_simulator import POOL_KEYS
 from sim.fleet import Lengths
 from traces import ConfigError
 from traces.strict.section import Section, read_section
@@ -70,7 +71,7 @@ def read_pools(path: Path) -> tuple[PoolRouter | None, list[PoolSpec]]:
 
 
 def _spec(section: Section, failures: tuple[FailureClass, ...]) -> PoolSpec:
-    section.refuse_unknown(KEYS)
+    section.refuse_unknown(KEYS, elsewhere=POOL_KEYS)
     profile, share, price = (
         section.text("profile"),
         section.decimal("share", expected="a share of the requests"),

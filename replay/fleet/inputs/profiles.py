@@ -231,6 +231,7 @@ def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) ->
     slope = max(slope, 0.0)
     w_s = max(float((times - slope * seats).mean()), 1e-6)
     per_token, per_pair = _prefill(model, engine, w_s)
+    power = _power_of(twin.num_gpus)
     profile = GpuProfile(
         w_s=w_s,
         h_s=slope * context / tokens,
@@ -246,6 +247,7 @@ def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) ->
         kv_cache_groups=held.groups,
         max_concurrent_batches=held.num_batches,
         num_speculative_tokens=held.num_drafts,
+        **power.figures,
     )
     return ProfileSource(
         name=name,
@@ -256,9 +258,30 @@ def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) ->
         gpus=twin.num_gpus,
         kv_bytes_per_token=twin.kv_bytes_per_token,
         error=_known_error(twin),
+        idle_between_w=power.idle_between_w,
         is_fitted=twin.fitted is not None
         or (isinstance(twin.latency, Blackbox | Extended) and not twin.latency_reason),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Power:
+    """A profile's power figures, and between which the idle power of one engine lies; None where it is not known."""
+
+    figures: Mapping[str, float]
+    idle_between_w: tuple[float, float] | None = None
+
+
+def _power_of(gpus: Mapping[str, int]) -> _Power:
+    """Return the power of an engine's GPUs where they are of one kind that the table has."""
+    document = yaml.safe_load(SHIPPED.read_text())
+    name, number = next(((each.removesuffix("-80"), times) for each, times in gpus.items()), ("", 0))
+    if len(gpus) != 1 or name not in document["profiles"]:
+        return _Power({})
+    own = document["profiles"][name]
+    watts = {key: float(own[key]) * number for key in ("idle_w", "nominal_w")}
+    low, high = (each * number for each in document["idle_between_w"][name])
+    return _Power(watts | {key: own[key] for key in ("power_k", "power_x0")}, (low, high))
 
 
 def _known_error(twin: TwinConfig) -> KnownError | None:

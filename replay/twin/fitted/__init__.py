@@ -16,22 +16,29 @@ if TYPE_CHECKING:
     )
     from replay.twin.fitted.held_out import HeldOut
     from replay.twin.fitted.pace import MOST, Pace
+    from replay.twin.fitted.written_server import NamedServer, named_server, text_with_server
 
 __all__ = [
     "MOST",
     "FittedRange",
     "HeldOut",
+    "NamedServer",
     "Pace",
     "Range",
     "extrapolation_note",
+    "named_server",
     "open_loop_rate",
     "range_of",
+    "text_with_server",
     "union",
 ]
 
 _HOMES = {
     "HeldOut": "replay.twin.fitted.held_out",
     "FittedRange": "replay.twin.fitted.fitted_range",
+    "NamedServer": "replay.twin.fitted.written_server",
+    "named_server": "replay.twin.fitted.written_server",
+    "text_with_server": "replay.twin.fitted.written_server",
     "MOST": "replay.twin.fitted.pace",
     "Pace": "replay.twin.fitted.pace",
     "Range": "replay.twin.fitted.fitted_range",

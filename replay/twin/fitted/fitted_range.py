@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -59,6 +59,16 @@ class FittedRange:
             "  fitted_range:",
             *(f"    {name}: [{low!r}, {high!r}]" for name, (low, high) in _known(rows)),
         ]
+
+    def within(self, seats: int) -> FittedRange:
+        """Return the range of a server with so many seats (``max_num_seqs``): no more requests run at once.
+
+        A trace without queue times, as vLLM's are, does not say which of the requests in flight waited.
+        """
+        if self.concurrency is None:
+            return self
+        low, high = self.concurrency
+        return replace(self, concurrency=(min(low, float(seats)), min(high, float(seats))))
 
     def is_empty(self) -> bool:
         """Return whether nothing is known."""

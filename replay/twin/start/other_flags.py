@@ -6,6 +6,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from replay.twin.peers.fleet_simulator import of_fleet_simulator, own_command
+from replay.twin.peers.vidur_flags import OF_VIDUR, of_vidur
 from replay.twin.start.flag_table import FLAGS
 
 KEYS: Final[Mapping[str, str]] = {
@@ -38,23 +40,14 @@ KEYS: Final[Mapping[str, str]] = {
     "--pd-prefix-threshold": "cluster.disaggregation.prefix_threshold",
     "--pd-transfer-bandwidth": "cluster.disaggregation.kv_bandwidth_gbps",
     "--pd-transfer-contention": "cluster.disaggregation.contention",
-    # Vidur
-    "--replica_config_device": "hardware.gpu",
-    "--replica_config_model_name": "latency.model_config",
-    "--replica_config_tensor_parallel_size": "hardware.tp",
-    "--replica_config_num_pipeline_stages": "engine.pipeline_parallel_size",
-    "--replica_config_network_device": "hardware.gpu",
-    "--vllm_scheduler_config_batch_size_cap": "engine.max_num_seqs",
-    "--vllm_scheduler_config_max_tokens_in_batch": "engine.max_num_batched_tokens",
-    "--vllm_scheduler_config_block_size": "engine.block_size",
-    "--vllm_scheduler_config_num_blocks": "engine.num_gpu_blocks",
-    "--sarathi_scheduler_config_batch_size_cap": "engine.max_num_seqs",
-    "--sarathi_scheduler_config_chunk_size": "engine.max_num_batched_tokens",
-    "--sarathi_scheduler_config_block_size": "engine.block_size",
-    "--sarathi_scheduler_config_num_blocks": "engine.num_gpu_blocks",
-    "--execution_time_predictor_config_type": "latency.model",
-    "--replica_scheduler_config_type": "engine.batching",
-    "--global_scheduler_config_type": "cluster.routing.policy",
+    "--token-bucket-capacity": "cluster.admission.capacity",
+    "--token-bucket-refill-rate": "cluster.admission.refill_per_s",
+    "--flow-control": "cluster.flow_control",
+    "--priority-policy": "engine.priority_scoring",
+    "--roofline": "latency.model",
+    "--hardware-config": "hardware",
+    "--vllm-version": "vllm_version",
+    "--model": "latency.model_config",
 }
 """By flag, the key of TWIN.yaml. Of flags with several values the first one's; the others stand beside it."""
 
@@ -72,19 +65,13 @@ OPTIONS: Final[Mapping[str, str]] = {
     "--counterfactual-k": "--counterfactual",
     "--server-url": "--url",
     "--warmup-requests": "--warmup",
-    # Vidur
-    "--cluster_config_num_replicas": "--instances",
-    "--synthetic_request_generator_config_num_requests": "--num-requests",
-    "--poisson_request_interval_generator_config_qps": "--rate",
-    "--trace_request_length_generator_config_trace_file": "--like",
-    "--trace_request_length_generator_config_max_tokens": "--total-tokens-max",
 }
 """By flag, vtwin's option."""
 
 
 _LENGTHS: Final = "--prompt-tokens and --output-tokens"
 _DATA: Final = "--trace or --like for a recorded load, --preset for a typical one"
-_NOT_NEEDED: Final = "nothing here"
+_NOT_NEEDED: Final = "not needed here"
 PEERS: Final[Mapping[str, tuple[str, ...]]] = {
     # vllm bench, and sglang's benchmark
     "--input-len": ("vllm bench's", "--prompt-tokens"),
@@ -172,7 +159,11 @@ PEERS: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_NOT_NEEDED}: a server that cannot pin an answer's length ends it itself",
     ),
     "--rtt-ms": ("BLIS's", "--network rtt=2ms", f"{_NOT_NEEDED}: the round trip is measured"),
-    "--record-itl": ("BLIS's", "done always; --no-itl leaves it out"),
+    "--record-itl": (
+        "BLIS's",
+        "--no-itl, where gaps are not wanted: they are recorded otherwise",
+        "--itl, for the gaps in a file of their own",
+    ),
     "--itl-output": ("BLIS's", "--output STEM, which also writes STEM.itl.csv"),
     "--scrape-kv-metrics": ("BLIS's", "--scrape 1s"),
     "--kv-metrics-url": ("BLIS's", "--scrape 1s, from the server at --url"),
@@ -180,48 +171,56 @@ PEERS: Final[Mapping[str, tuple[str, ...]]] = {
     "--slo-ttft": ("BLIS's", "--slo ttft=500ms"),
     "--slo-itl": ("BLIS's", "--slo itl=50ms"),
     "--slo-e2e": ("BLIS's", "--slo e2e=10s"),
-    # Vidur
-    "--replica_config_memory_margin_fraction": (
-        "Vidur's",
-        "--set hardware.gpu_memory_utilization=X, which is one minus that margin",
+    "--trace-level": ("BLIS's", "--decisions FILE.jsonl"),
+    "--summarize-trace": ("BLIS's", "--decisions FILE.jsonl"),
+    "--log": ("BLIS's", f"{_NOT_NEEDED}: what is told besides the answer is on stderr"),
+    "--workload-traces-filepath": ("BLIS's", "--trace"),
+    # vLLM's own
+    "--api-key": (
+        "vLLM's",
+        "--api-key-env, the name of a variable that holds the key",
+        f"{_NOT_NEEDED}: nothing is sent to a server",
     ),
-    "--fixed_request_length_generator_config_prefill_tokens": ("Vidur's", "--prompt-tokens"),
-    "--fixed_request_length_generator_config_decode_tokens": ("Vidur's", "--output-tokens"),
-    "--uniform_request_length_generator_config_min_tokens": ("Vidur's", "--prompt-tokens-min"),
-    "--uniform_request_length_generator_config_max_tokens": ("Vidur's", "--prompt-tokens-max"),
-    "--gamma_request_interval_generator_config_qps": ("Vidur's", "--rate"),
-    "--gamma_request_interval_generator_config_cv": (
-        "Vidur's",
-        "--arrival gamma with --burstiness, 1 / cv squared",
-    ),
-    "--trace_request_generator_config_trace_file": ("Vidur's", "--trace"),
-    "--interval_generator_config_type": ("Vidur's", "--arrival"),
-    "--length_generator_config_type": ("Vidur's", _LENGTHS),
-    "--request_generator_config_type": ("Vidur's", "--rate or --trace"),
-    "--metrics_config_output_dir": ("Vidur's", "--output"),
-    "--time_limit": ("Vidur's", "--duration"),
 }
 """By flag, whose it is, and what stands for it here: the first of these texts whose options the command has."""
 
-_VIDUR: Final = re.compile(r"--[a-z_]+_config_[a-z_]+")
-
 
 def own_way(flag: str, options: Collection[str]) -> str | None:
-    """Return vtwin's equivalent of another tool's flag, None if it is not one; ``options``: of the command."""
+    """Return vtwin's equivalent of another tool's flag, None if it is not one; ``options``: of the command.
+
+    ``flag``: or the name of a command.
+    """
+    if not flag.startswith("-"):
+        return own_command(flag)
     if OPTIONS.get(flag) in options:
         return f"use {OPTIONS[flag]}"
     if (key := KEYS.get(flag)) is not None:
-        return f"{key} in TWIN.yaml" + (f", or --set {key}=…" if "--set" in options else "")
+        return _in_file(key, options)
     if flag in PEERS:
         return _of_a_peer(*PEERS[flag], options=options)
-    if flag not in OPTIONS and _VIDUR.fullmatch(flag):
-        return "it is Vidur's, and vtwin has no such setting; docs/reference/config.md lists those it has"
-    return None
+    return None if flag in OPTIONS else _of_a_planner(flag, options)
+
+
+def _of_a_planner(flag: str, options: Collection[str]) -> str | None:
+    """Return what stands for a flag of Vidur or the fleet simulator, None if it is of neither."""
+    if "_config_" in flag or flag in OF_VIDUR:
+        whose, found = "Vidur's", of_vidur(flag)
+    elif (words := of_fleet_simulator(flag, options)) is not None:
+        whose, found = "the vLLM fleet simulator's", words
+    else:
+        return None
+    if re.fullmatch(r"[a-z_]+(\.[a-z0-9_]+)+", found):
+        return f"it is {whose}; here {_in_file(found, options)}"
+    return _of_a_peer(whose, found, options=options)
+
+
+def _in_file(key: str, options: Collection[str]) -> str:
+    return f"{key} in TWIN.yaml" + (f", or --set {key}=…" if "--set" in options else "")
 
 
 def _of_a_peer(whose: str, *texts: str, options: Collection[str]) -> str:
     """Return what to write in place of a peer's flag, or that other commands have it."""
     for text in texts:
         if set(re.findall(r"--[a-z][a-z-]*", text)) <= set(options):
-            return f"it is {whose}; here {text}"
-    return f"it is {whose}; other commands have {texts[0]}"
+            return f"it is {whose}; {'here ' if text.startswith('--') else ''}{text}"
+    return f"it is {whose}; {'other commands have ' if texts[0].startswith('--') else ''}{texts[0]}"

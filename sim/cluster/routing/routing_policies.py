@@ -99,7 +99,10 @@ class Weighted:
     def __post_init__(self) -> None:
         """Check the settings."""
         if not isinstance(self.scorers, Mapping) or not self.scorers:
-            raise InvalidConfig(f"scorers: got {self.scorers!r}, expected scorers with their weights")
+            raise InvalidConfig(
+                f"scorers: got {self.scorers!r}, expected scorers with their weights ("
+                "{queue-depth: 2, kv-utilization: 1})"
+            )
         for scorer, weight in self.scorers.items():
             if scorer not in SCORERS:
                 raise InvalidConfig(f"scorers: got {scorer!r}, expected one of {', '.join(SCORERS)}")

@@ -1,5 +1,6 @@
 import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ import typer
 
 import vtwin
 from calibrate.calibration_run import calibrate, compare_with_twin
+from calibrate.command import summarise
 from calibrate.findings import Calibration, Options
 from calibrate.fit.uncertainty import TOGETHER, UNSEEN, why_unseen
 from calibrate.report.suggested_runs import (
@@ -93,3 +95,17 @@ def test_a_load_sent_at_once_suggests_no_rate() -> None:
     assert float(words[words.index("--rate") + 1]) == 1.5
     words = shlex.split(command_of(RUNS["busy"], traces=[*burst.traces, *calm.traces]))
     assert float(words[words.index("--rate") + 1]) == pytest.approx(6, rel=0.3)
+
+
+@pytest.mark.parametrize("is_good", [True, False])
+def test_runs_are_suggested_where_the_errors_are_not_small_and_named_as_not_needed_where_they_are(
+    calibration: Calibration,
+    is_good: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("calibrate.verdict_text.has_small_errors", lambda _: is_good)
+    summarise(calibration, Path("report"), is_stdout_free=True)
+    told = " ".join(capsys.readouterr().err.split())
+    assert ("Not needed for loads and lengths like the fitted ones" in told) == is_good
+    assert ("vtwin observe" in told) != is_good

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import vtwin
+from calibrate.compare.bootstrap import Estimate
 from calibrate.runs.split_change import SplitChange, SplitPart, split_runs
 from calibrate.runs.split_change_text import split_lines, verdict_of
 from replay import TwinConfig, dump_config
 from replay.pace_band import paced
+from replay.twin.fitted import HeldOut
 from tests.calibrate.known_servers import SERVER, observed, with_latency, workload
 from traces import Trace, write_trace
 
@@ -61,6 +64,27 @@ def test_load_and_server_are_told_apart(after: Trace, verdict: str, server: floa
         assert 1 + change == pytest.approx((1 + load) * (1 + rest))
 
 
+def test_a_part_below_the_twins_own_error_is_marked_and_so_is_a_load_that_may_be_chance() -> None:
+    known = replace(SERVER, held_out=HeldOut(ttft=0.5, tpot=0.5, e2e=0.5))
+    runs = (run(), run(paced(SERVER, 1.15), seed=2))
+    plain, with_error = (split_runs(("a", "b"), runs, twin, twin="t") for twin in (SERVER, known))
+    assert of(plain, "e2e_us", "mean").is_servers
+    assert not any(each.is_servers for each in with_error.parts)
+    lines = split_lines(with_error)
+    assert "TTFT 50.0" in lines[-1]
+    rows = [line for line in lines if line.startswith(("TTFT", "TPOT", "E2E"))]
+    assert all(row.endswith("~") for row in rows)
+    for row, part in zip(rows, with_error.parts, strict=True):
+        assert row.count("~") == 1 + (not part.is_loads)
+
+
+def test_the_headline_names_what_the_server_changed_besides_the_mean() -> None:
+    part = of(split_runs(("a", "b"), (run(), run(rate=7.0)), SERVER, twin="t"), "e2e_us", "mean")
+    shown = Estimate(value=0.3, low=0.2, high=0.4)
+    split = SplitChange(twin="t", parts=(replace(part, metric="ttft_us", server=shown), part))
+    assert split_lines(split)[0].endswith("; the server changed TTFT mean")
+
+
 def test_a_few_requests_have_no_verdict_and_the_same_run_has_no_change() -> None:
     few = observed(workload(3, rate=1, seed=1))
     short = split_runs(("a", "b"), (few, few), SERVER, twin="t")
@@ -80,7 +104,7 @@ def test_compare_prints_the_split_and_gives_it_as_json(
     Path("twin.yaml").write_text(dump_config(SERVER))
     assert vtwin.main(["compare", "before", "after", "--twin", "twin.yaml"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("load or server: the server changed, the load did not (mean E2E +")
+    assert out.startswith("load or server: the server changed the mean E2E, the load did not (mean E2E +")
     assert max(map(len, out.splitlines()[1:8])) <= 90
     assert vtwin.main(["compare", "before", "after", "--twin", "twin.yaml", "--json"]) == 0
     split = json.loads(capsys.readouterr().out)["split"]

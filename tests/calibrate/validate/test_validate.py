@@ -108,6 +108,7 @@ def test_the_end_is_in_sight_and_the_twin_says_what_it_serves_at_most(loop: Loop
     ]
     assert 20 < float(line.split("at most ")[1].split()[0]) < 400
     assert "vtwin capacity --config" in line
+    assert "to trust it at higher rates: the same call with --rate " in loop.printed
 
 
 def test_the_loop_leaves_every_trace_a_twin_and_a_report(loop: Loop) -> None:

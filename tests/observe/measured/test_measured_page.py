@@ -76,3 +76,19 @@ def test_what_is_no_measured_trace_is_one_line(tmp_path: Path, capsys: pytest.Ca
         lines = capsys.readouterr().err.strip().splitlines()
         assert len(lines) == 1
         assert said in lines[0]
+
+
+def test_a_measured_run_that_misses_its_slo_can_fail_a_build(folder: Path) -> None:
+    asked = ["report", str(folder / "calm"), "--slo"]
+    assert vtwin.main([*asked, "ttft=1ms", "--strict-slo"]) == 1
+    assert vtwin.main([*asked, "e2e=1000s", "--strict-slo"]) == 0
+    assert vtwin.main([*asked, "ttft=1ms", "--fail-below", "95%"]) == 1
+    assert vtwin.main(["report", str(folder / "calm"), "--strict-slo"]) == 2
+
+
+@pytest.mark.parametrize("command", [["report"], ["compare"], ["fleet"], ["fleet", "size"], ["run"]])
+def test_every_command_has_its_whole_help_under_one_name(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert vtwin.main([*command, "--help-all"]) == 0
+    assert "Usage: vtwin" in capsys.readouterr().out

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from replay.capacity import capacity
+from replay.capacity import binding
 from replay.capacity.capacity import (
     BURSTS,
     NARROW,
@@ -160,13 +160,22 @@ def test_twice_of_what_binds_gains_more_than_two_hundredths(
     monkeypatch: pytest.MonkeyPatch, seats: float, kv_blocks: float, all_three: float, binds: str
 ) -> None:
     gained = {("max_num_seqs",): seats, ("num_gpu_blocks",): kv_blocks, ("max_num_batched_tokens",): 10.0}
-    monkeypatch.setattr(capacity, "_with_twice", lambda _twin, settings: settings)
     monkeypatch.setattr(
-        capacity,
-        "_of_one",
-        lambda _trace, twin, _limits, around: 10.0 if around is None else gained.get(twin, all_three),
+        binding,
+        "_changed",
+        lambda _twin, settings, doubles: (
+            settings if doubles and (settings in gained or len(settings) > 2) else None
+        ),
     )
-    found = capacity.binding_of(None, None, LIMITS)  # type: ignore[arg-type] # nothing is simulated
+    monkeypatch.setattr(binding, "paced", lambda _twin, _factor: "faster")
+    monkeypatch.setattr(
+        binding,
+        "_of_one",
+        lambda _trace, twin, _limits, around: (
+            10.0 if around is None else 20.0 if twin == "faster" else gained.get(twin, all_three)
+        ),
+    )
+    found = binding.binding_of(None, None, LIMITS)  # type: ignore[arg-type] # nothing is simulated
     assert found.resource == binds
     assert found.base_per_s == 10.0
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replay.capacity import capacity
+from replay.capacity import binding, capacity
+from replay.capacity.binding import GAIN, _changed, _of_one
 from replay.capacity.capacity import (
     APART,
     BURSTS,
     DRAWN_CURVE,
-    GAIN,
     MOST_DRAWN,
     MOST_TRIES,
     ROUGHLY,
@@ -24,10 +24,8 @@ from replay.capacity.capacity import (
     Capacity,
     Sureness,
     _interval,
-    _of_one,
     _of_parts,
     _outline,
-    _with_twice,
     answered,
     capacity_of_draws,
     crossing_of,
@@ -440,21 +438,28 @@ TWIN = TwinConfig(
 
 
 def test_twice_as_much_of_what_has_a_bound() -> None:
-    twice = _with_twice(TWIN, ("max_num_seqs", "num_gpu_blocks"))
+    twice = _changed(TWIN, ("max_num_seqs", "num_gpu_blocks"), doubles=True)
     assert twice is not None
     assert (twice.engine.max_num_seqs, twice.engine.num_gpu_blocks) == (16, 200)
     assert twice.engine.max_num_batched_tokens == 512
     without = replace(TWIN, engine=replace(TWIN.engine, num_gpu_blocks=UNBOUNDED))
-    assert _with_twice(without, ("num_gpu_blocks",)) is None
-    more = _with_twice(without, ("max_num_seqs", "num_gpu_blocks"))
+    assert _changed(without, ("num_gpu_blocks",), doubles=True) is None
+    more = _changed(without, ("max_num_seqs", "num_gpu_blocks"), doubles=True)
     assert more is not None
     assert (more.engine.max_num_seqs, more.engine.num_gpu_blocks) == (16, UNBOUNDED)
     cluster = with_cluster(TWIN, instances=1, routing=None)
-    grown = _with_twice(cluster, ("max_num_seqs",))
+    grown = _changed(cluster, ("max_num_seqs",), doubles=True)
     assert grown is not None
     assert [pool.engine.max_num_seqs for pool in grown.cluster.pools] == [16]
     assert grown.engine.max_num_seqs == 16
-    assert _with_twice(with_cluster(without, instances=1, routing=None), ("num_gpu_blocks",)) is None
+    assert (
+        _changed(with_cluster(without, instances=1, routing=None), ("num_gpu_blocks",), doubles=True) is None
+    )
+    assert _changed(TWIN, ("guided_compile_us", "draft_us"), doubles=False) is None
+    slow = replace(TWIN, engine=replace(TWIN.engine, guided_compile_us=3, guided_mask_us=5.0))
+    less = _changed(slow, ("guided_compile_us", "guided_mask_us"), doubles=False)
+    assert less is not None
+    assert (less.engine.guided_compile_us, less.engine.guided_mask_us) == (1, 2.5)
 
 
 def test_more_of_a_resource_is_looked_for_from_a_hundredth_above_what_there_is(
@@ -466,35 +471,41 @@ def test_more_of_a_resource_is_looked_for_from_a_hundredth_above_what_there_is(
         asked.append(least)
         return Above(rate_per_s=None if least > 20 else 30.0, asks=0)
 
-    monkeypatch.setattr(capacity, "highest_above", highest_above)
+    monkeypatch.setattr(binding, "highest_above", highest_above)
     trace: Any = None
     assert GAIN == 0.02
     assert _of_one(trace, TWIN, LIMITS, around=None) == 30.0
     assert _of_one(trace, TWIN, LIMITS, around=10.0) == 30.0
     assert _of_one(trace, TWIN, LIMITS, around=20.0) == 20.0
     assert asked == pytest.approx([0.0, 10.1, 20.2])
-    monkeypatch.setattr(capacity, "highest_above", lambda *_given, **_least: Above(rate_per_s=None, asks=0))
+    monkeypatch.setattr(binding, "highest_above", lambda *_given, **_least: Above(rate_per_s=None, asks=0))
     assert _of_one(trace, TWIN, LIMITS, around=None) == 0.0
+
+
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the settings, and "faster", stand for the twins with more of them; nothing is simulated."""
+    monkeypatch.setattr(binding, "_changed", lambda _twin, settings, doubles: settings if doubles else None)
+    monkeypatch.setattr(binding, "paced", lambda _twin, _factor: "faster")
 
 
 def test_where_not_even_an_idle_server_keeps_the_limits_nothing_gains(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(capacity, "_with_twice", lambda _twin, settings: settings)
-    monkeypatch.setattr(capacity, "_of_one", lambda *_given, **_around: 0.0)
-    found = capacity.binding_of(None, None, LIMITS)  # type: ignore[arg-type] # nothing is simulated
-    assert (found.resource, found.base_per_s) == ("step_time", 0.0)
-    monkeypatch.setattr(capacity, "_with_twice", lambda _twin, _settings: None)
-    found = capacity.binding_of(None, None, LIMITS)  # type: ignore[arg-type]
-    assert (found.resource, found.with_twice) == ("step_time", {})
+    alone(monkeypatch)
+    monkeypatch.setattr(binding, "_of_one", lambda *_given, **_around: 0.0)
+    found = binding.binding_of(None, None, LIMITS)  # type: ignore[arg-type] # nothing is simulated
+    assert (found.resource, found.base_per_s) == ("nothing", 0.0)
+    monkeypatch.setattr(binding, "_changed", lambda _twin, _settings, doubles: None)  # noqa: ARG005
+    found = binding.binding_of(None, None, LIMITS)  # type: ignore[arg-type]
+    assert (found.resource, found.with_twice) == ("nothing", {"step_time": 0.0})
 
 
 def test_a_share_of_a_slow_server_s_rate_is_a_gain_like_any(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a request per second, and a tenth more with twice the seats."""
-    monkeypatch.setattr(capacity, "_with_twice", lambda _twin, settings: settings)
+    alone(monkeypatch)
     monkeypatch.setattr(
-        capacity,
+        binding,
         "_of_one",
         lambda _trace, twin, _limits, around: 0.55 if around and twin == ("max_num_seqs",) else 0.5,
     )
-    assert capacity.binding_of(None, None, LIMITS).resource == "seats"  # type: ignore[arg-type]
+    assert binding.binding_of(None, None, LIMITS).resource == "seats"  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ from replay.tuning.candidate_search import ALIKE, search
 from replay.tuning.candidates import candidates_of
 from replay.tuning.flags import flags_of
 from replay.tuning.live import at_rate
+from replay.tuning.text import _more
 from replay.twin.keys.overlay import Setting
 from traces import ConfigError, Trace
 from traces.run_slo import parse_run_slo
@@ -333,3 +334,8 @@ def test_a_model_that_leaves_too_little_memory_is_refused_unless_told(
     assert "--anyway" in refused[-1]
     assert vtwin.main([*arguments, "--anyway"]) == 0
     assert json.loads(capsys.readouterr().out)["num_by_status"] == {"ok": 5}
+
+
+def test_a_gain_beyond_the_double_is_a_factor() -> None:
+    assert _more(0.25) == "+25.0%"
+    assert _more(29.34) == "x30.3"

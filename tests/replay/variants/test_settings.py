@@ -590,3 +590,39 @@ def test_a_mapping_that_the_shell_made_several_words_of_is_told_so(
     ]  # what a shell makes of cluster={instances:2,seed:3}
     assert vtwin.main(["run", "--config", "twin.yaml", "--rate", "5", *words]) == 2
     assert "--set: got cluster=seed:3 as a word of its own, expected quotes" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_table_over_numbers_of_sessions_has_the_number_above_each_column(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = [
+        "run",
+        "--config",
+        "twin.yaml",
+        "--rate",
+        "5",
+        "--num-requests",
+        "12",
+        "--rounds",
+        "2",
+        "--seed",
+        "1",
+    ]
+    words += ["--prompt-tokens", "40", "--output-tokens", "10", "--sessions", "2,4"]
+    assert vtwin.main(words) == 0
+    told = capsys.readouterr().out
+    rows = {row.split("  ")[0].strip(): row.split()[-2:] for row in told.splitlines()}
+    assert rows["sessions"] == ["2", "4"]
+    assert "sessions complete" in rows
+    assert "answers set the pace" in told
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_option_of_a_policy_and_its_own_settings_go_together(capsys: pytest.CaptureFixture[str]) -> None:
+    scorers = ["--set", "cluster.routing.scorers={queue-depth: 1, running-requests: 2}"]
+    asked = [*RUN, "--instances", "2"]
+    by_option = document(capsys, *asked, "--routing", "weighted", *scorers)
+    by_key = document(capsys, *asked, "--set", "cluster.routing.policy=weighted", *scorers)
+    assert by_option["e2e_us"] == by_key["e2e_us"]
+    assert by_option["e2e_us"] != document(capsys, *asked)["e2e_us"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,9 @@ from numpy.typing import NDArray
 import replay
 from replay import load_config
 from replay.simulated_run import Run, RunSettings
+from replay.verdict.queued import queued_of
 from replay.verdict.sentences import page_title, verdict_sentence
-from replay.verdict.stretches import OverloadedStretch, overloaded_stretches, queued_of
+from replay.verdict.stretches import OverloadedStretch, overloaded_stretches
 from sim import Status
 from traces import Header, Trace, make_trace
 from traces.workload import WorkloadOptions, trace_from_options
@@ -105,6 +107,18 @@ TRUTH: dict[str, tuple[list[tuple[float, float]], str, str, list[tuple[float, fl
     ),
     "a ramp down": ([(60, load) for load in np.linspace(1.6, 0.2, 30)], "", "overloaded", [(0, 740, 1480)]),
     "always too much": ([(900, 1.4)], "", "overloaded", [(0, 900, None)]),
+    "too much, far too much, too much": (
+        [(600, 1.12), (180, 5.0), (1200, 1.12)],
+        "",
+        "overloaded",
+        [(0, 1980, None)],
+    ),
+    "too much, far too much, little": (
+        [(600, 1.12), (180, 5.0), (2400, 0.3)],
+        "",
+        "overloaded",
+        [(0, 780, 1910)],
+    ),
     "half of what it can": ([(900, 0.5)], "", "stable", []),
     "four fifths": ([(1200, 0.8)], "", "stable", []),
     "uneven arrivals": ([(1800, 0.6)], "", "stable", []),
@@ -210,6 +224,93 @@ def test_a_burst_is_told_as_one(tmp_path: Path) -> None:
     assert "a burst of 1,5" in str(run)
 
 
+def bursts(*sizes: int, each_s: float, load: float) -> NDArray[np.int64]:
+    """Return a load with bursts at equal distances, each of so many requests at once."""
+    at = [np.full(n, int((i + 0.5) * each_s * 1e6)) for i, n in enumerate(sizes)]
+    return np.sort(np.concatenate([sent([(each_s * len(sizes), load)]), *at]))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "each_s", "said"),
+    [
+        ((250,), 3600.0, "; a burst of 2"),
+        ((250,) * 6, 1000.0, "; 6 bursts, the longest: a burst of 2"),
+    ],
+)
+def test_bursts_that_are_little_of_the_time_and_of_the_requests_are_no_overload(
+    sizes: tuple[int, ...], each_s: float, said: str, tmp_path: Path
+) -> None:
+    run = simulated(tmp_path, requests(bursts(*sizes, each_s=each_s, load=0.5)))
+    assert run.summary["verdict"] == "stable"
+    assert len(run.summary["verdict_stretches"] or []) == len(sizes)
+    assert f"stable: the server keeps up{said}" in str(run)
+    assert "OVERLOADED" not in str(run)
+    assert not any("overloaded" in note for note in run.notes)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_queue_that_comes_and_goes_near_the_capacity_is_never_said_to_be_sent_no_more_than_answered(
+    seed: int, tmp_path: Path
+) -> None:
+    """Rounds of a few minutes that pile up and drain again: long times over which nothing piles up."""
+    rng = np.random.default_rng(seed)
+    parts = [
+        (float(rng.uniform(20, 60)) if i % 2 else 600.0, 3.0 if i % 2 else float(rng.uniform(0.9, 1.0)))
+        for i in range(8)
+    ]
+    run = simulated(tmp_path, requests(sent(parts, seed=seed)))
+    for each in run.summary["verdict_stretches"] or []:
+        assert each["sent_per_s"] > 1.01 * each["answered_per_s"]
+        told = verdict_sentence("overloaded", [each])
+        shown = re.search(r"([0-9.]+) requests/s sent, ([0-9.]+) answered", told)
+        assert shown is None or float(shown[1]) > float(shown[2])
+
+
+def test_a_long_overload_by_less_than_a_hundredth_is_told_with_as_many_digits_as_it_takes() -> None:
+    told = verdict_sentence(
+        "overloaded",
+        [
+            OverloadedStretch(
+                from_us=0,
+                until_us=3_600_000_000,
+                sent_per_s=59.94,
+                answered_per_s=59.86,
+                waiting_most=288,
+                wait_p90_us=4e6,
+                num_lost=0,
+                recovered_us=3_700_000_000,
+                served_most=None,
+            )
+        ],
+        sending_us=36e9,
+    )
+    assert "59.94 requests/s sent, 59.86 answered" in told
+
+
+@pytest.mark.parametrize("load", [0.93, 0.97])
+def test_no_sentence_says_that_a_server_keeps_up_where_many_wait_for_long(
+    load: float, tmp_path: Path
+) -> None:
+    """Long answers: a wait of seconds is a small part of a request's time, and yet a wait."""
+    came = sent([(3000, load * 0.1)], seed=3)
+    run = simulated(tmp_path, requests(came, output_tokens=np.full(len(came), 500)))
+    waits = run.latencies()["queue_us"].to_numpy()
+    assert (waits >= 1e6).mean() > 0.1
+    assert run.summary["verdict"] in ("stable", "near saturation")
+    assert "keeps up" not in str(run)
+    assert f"but {(waits >= 1e6).mean():.0%} of the requests wait 1 s or more" in str(run)
+
+
+def test_the_time_in_which_a_grammar_compiles_is_no_queue(tmp_path: Path) -> None:
+    compiling = SERVER.replace("max_num_seqs: 16", "max_num_seqs: 16, guided_compile_us: 2000000")
+    came = sent([(600, 0.25)])
+    run = simulated(tmp_path, requests(came, guided=np.ones(len(came), bool)), server=compiling)
+    assert run.summary["ttft_us"]["p50"] > 2e6  # type: ignore[operator]
+    assert run.summary["verdict"] == "stable"
+    assert "stable: the server keeps up" in str(run)
+    assert (run.waiting or "").endswith("for their grammars to compile (engine.guided_compile_us)")
+
+
 def test_clients_that_give_up_do_not_hide_an_overload(tmp_path: Path) -> None:
     """The queue is never longer than ten seconds, since whoever has waited that long leaves."""
     came = sent([(600, 0.5), (60, 1.6), (1800, 0.5)])
@@ -269,8 +370,8 @@ def test_no_sentence_says_that_a_server_keeps_up_where_the_slo_is_missed(tmp_pat
     for verdict in ("stable", "near saturation", "metastable"):
         for said in (
             verdict_sentence(verdict, good_frac=0.6),
-            verdict_sentence(verdict, waits_most=True),
-            page_title(verdict, subject="server", is_slo_missed=True, waits_most=False),
+            verdict_sentence(verdict, waits="requests wait longer than they are served"),
+            page_title(verdict, subject="server", is_slo_missed=True, waits=None),
         ):
             assert "keeps up" not in said
 

@@ -829,6 +829,9 @@ FACTS: LoadFacts = {
     "growth_frac": 0.4,
     "num_simulated": 5678,
     "num_requests_to_tell": 12000,
+    "late_frac": 0.0,
+    "waits_most": False,
+    "num_at_more": None,
     "ttft_mean_us": 999_940.0,
     "ttft_mean_us_at_more": 1_234_567.0,
     "after_burst_per_s": 3.456,
@@ -882,7 +885,13 @@ FACTS: LoadFacts = {
         (
             "near saturation",
             {"ttft_mean_us": 1_000_000.0, "ttft_mean_us_at_more": 1500.0},
-            "near saturation: do not trust TTFT here. 5% more load moves its mean from 1,000 to 1.5 ms",
+            "near saturation: do not trust TTFT here. 5% more load moves its mean from 1,000 to 1.500 ms",
+        ),
+        (
+            "near saturation",
+            {"num_at_more": 4000, "ttft_mean_us_at_more": 1_500_000.0},
+            "near saturation: do not trust TTFT here. 5% more load moves its mean over the first 4,000 requests from "
+            "999.9 to 1,500 ms",
         ),
         (
             "near saturation",

@@ -138,3 +138,13 @@ def test_sentences_and_terms_are_wrapped_at_words_on_a_terminal() -> None:
     assert shown[3].startswith(" " * 12)
     assert " ".join(" ".join(shown).split()) == f"{long} fleet {long}"
     assert terminal_lines(parts, width=None)[0] == long  # a pipe's lines stay whole
+
+
+def test_a_table_that_is_wider_than_the_terminal_has_its_columns_closer_to_each_other() -> None:
+    heads = ["instance", "requests", "prefix hits", "preemptions", "busy", "KV used", "TTFT, ms", "E2E, ms"]
+    rows = [heads, ["0", "3,000", "0.0%", "0", "99.9%", "1.3%", "17.41", "599.8"]]
+    table = AlignedRows(rows, [-12, 10, 13, 13, 8, 9, 10, 10])
+    assert max(map(len, terminal_lines([table], width=None))) == 85
+    shown = terminal_lines([table], width=80)
+    assert max(map(len, shown)) <= 80
+    assert [line.split() for line in shown] == [" ".join(row).split() for row in rows]

@@ -27,6 +27,7 @@ def options_of(command: click.Command) -> set[str]:
 
 def test_every_key_and_every_option_that_is_named_exists() -> None:
     paths = {key.path for key in all_keys()} | {"cluster.pools", "cluster.routing.scorers"}
+    assert [key for key in KEYS.values() if "." not in key and key not in paths] == []
     assert {key for key in KEYS.values() if key not in paths} == set()
     whole = typer.main.get_command(vtwin.build_app(list(vtwin.COMMANDS)))
     named = {
@@ -38,7 +39,7 @@ def test_every_key_and_every_option_that_is_named_exists() -> None:
 def test_a_flag_stands_in_one_table_and_is_no_option_of_ours() -> None:
     assert (set(PEERS) & set(KEYS)) | (set(PEERS) & set(OPTIONS)) == set()
     observe = typer.main.get_command(vtwin.build_app(["observe"], is_alone=True))
-    assert set(PEERS) & options_of(observe) == set()
+    assert set(PEERS) & options_of(observe) <= {"--api-key"}  # which run, that sends nothing, lacks
 
 
 @pytest.mark.parametrize(
@@ -53,10 +54,10 @@ def test_a_flag_stands_in_one_table_and_is_no_option_of_ours() -> None:
         ("observe", "--max-seconds", "here --duration"),
         ("observe", "--concurrency-levels", "--sweep concurrency="),
         ("observe", "--trace-header", "it is BLIS's; here --output STEM"),
-        ("observe", "--record-itl", "--no-itl leaves it out"),
+        ("observe", "--record-itl", "here --no-itl"),
         ("run", "--replica_config_memory_margin_fraction", "hardware.gpu_memory_utilization"),
         ("run", "--sarathi_scheduler_config_chunk_size", "engine.max_num_batched_tokens"),
-        ("run", "--metrics_config_write_metrics", "it is Vidur's, and vtwin has no such setting"),
+        ("run", "--metrics_config_write_metrics", "it is Vidur's; not needed here"),
     ],
 )
 def test_a_peer_s_flag_is_answered_with_whose_it_is_and_our_option(

@@ -1,0 +1,1 @@
+"""What other tools call things that vtwin has by another name: flags, commands, values."""

@@ -186,6 +186,11 @@ class ClosedLoop:
         check_fields(self, concurrency=USERS, think_time_us=Count(0, MOST_US))
 
 
+def loop_of(users: object) -> ClosedLoop | None:
+    """Return the closed loop of as many users as another tool's file says; None where that is no number of users."""
+    return ClosedLoop(concurrency=users) if isinstance(users, int) and USERS.allows(users) else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterReading:
     """A server's counter before and after the run."""

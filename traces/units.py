@@ -19,8 +19,8 @@ class BadTimeError(ConfigError, typer.BadParameter):
     """A text that is no time: an error of vtwin, which the option library shows with the option's name."""
 
     def __init__(self, got: object) -> None:
-        super().__init__("")
-        self.message = f"got {quoted(got)}, expected seconds (60) or a time with a unit (500ms, 2m)"
+        said = f"got {quoted(got)}, expected seconds (60) or a time with a unit (500ms, 2m)"
+        typer.BadParameter.__init__(self, said)  # which shows it behind the option's name
         self.whole = str(self)
 
     def __str__(self) -> str:

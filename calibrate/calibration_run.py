@@ -45,7 +45,6 @@ from calibrate.run_to_run.bands import bands_of
 from calibrate.run_to_run.pace_today import AtPace, pace_today
 from calibrate.run_to_run.server_pace import run_to_run
 from calibrate.simulated_side import against_trace, against_twin
-from replay.cluster.memory import BYTES_OF_PROGRAM
 from replay.model.matmuls import Tiles
 from replay.twin import twin_of
 from replay.twin.fitted import range_of, union
@@ -178,7 +177,7 @@ def _check_memory(sources: Sequence[NamedTrace], options: Options) -> None:
     """Raise ConfigError where a fit, and the resamples of its errors, would take more memory than there is."""
     num = sum(len(source.trace) for source in sources)
     tokens = sum(float(source.trace.cells("output_tokens").values.sum()) for source in sources)
-    needed = BYTES_OF_PROGRAM + BYTES_PER_TOKEN * tokens + BYTES_PER_COUNT * options.replicates * num
+    needed = BYTES_PER_TOKEN * tokens + BYTES_PER_COUNT * options.replicates * num
     what = f"--fit: got {num:,} requests with {tokens:,.0f} tokens of output, and {options.replicates:,} resamples"
     require_memory(f"{what}, which take", round(needed))
 

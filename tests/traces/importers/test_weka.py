@@ -12,7 +12,7 @@ import pytest
 import vtwin
 from traces import TraceError, prompt_tokens, read_trace, session_tree, write_trace
 from traces.importers import read_public
-from traces.importers.weka import MOST_SHARED_TOKENS, read_weka
+from traces.importers.weka import MOST_SHARED_TOKENS, SLACK_US, read_weka
 from traces.tables.hash_chains import whole_hashes
 from traces.trace_summary import prefix_hit_ceiling_frac
 
@@ -266,3 +266,19 @@ def test_models_are_told_where_there_are_several(tmp_path: Path) -> None:
     assert trace.header.source is not None
     assert trace.header.source.notes[-1].endswith("(m 1, n 1, none 1)")
     assert len(trace.header.source.notes) == 3
+
+
+def test_a_session_without_an_id_has_its_files_name_and_blocks_count_from_0(tmp_path: Path) -> None:
+    nameless = {key: value for key, value in session("a", [request(0, [7, 9])]).items() if key != "id"}
+    trace = read_public("weka", written(tmp_path / "in", nameless))
+    assert trace.cells("session_id").values.tolist() == ["0"]
+    assert trace.cells("request_id").values.tolist() == ["0/0"]
+    assert trace.cells("prefix_hashes").values.tolist() == ["0 1"]
+
+
+def test_a_subagent_that_ends_within_the_clocks_slack_is_waited_for(tmp_path: Path) -> None:
+    for late_us, awaited in ((SLACK_US, ["a/1"]), (SLACK_US + 1, [])):
+        agent = {"t": 3.0, "requests": [request(0, [2], api=7.0 + late_us / 1e6)]}
+        entries = [request(0, [1]), agent, request(10, [1])]
+        trace = read_public("weka", written(tmp_path / str(late_us), session("a", entries)))
+        assert trace.cells("awaited_request_ids").known().tolist() == awaited

@@ -169,6 +169,7 @@ def test_a_text_and_a_table_of_the_most_that_is_shown_are_whole() -> None:
     assert f"{most}…" in shown(most + "y")
     rows = [["rate"], *([f"row {i}"] for i in range(MOST_ROWS))]
     assert "more row" not in shown(AlignedRows(rows))
+    assert "… 1 more rows are not shown here." in shown(AlignedRows([*rows, ["last"]]))
 
 
 def test_figures_of_just_the_most_bytes_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,6 +69,8 @@ def test_the_only_size_that_fits_is_found_even_where_it_is_no_power_of_two() -> 
     assert size_of([3000], [1000])[0] == 3
     assert size_of([1000], [3])[0] == 256  # 251 to 499 fit
     assert size_of([100], [4])[0] == 32  # 21 to 33
+    assert size_of([252], [3])[0] == 64  # 64 to 125
+    assert size_of([193], [4])[0] == 64  # 39 to 64
     assert size_of([1 << 30, 1 << 29], [2, 1])[0] == 1 << 29
 
 

@@ -52,6 +52,9 @@ def test_think_times_are_known_where_all_turns_show_them() -> None:
 
     assert conversations_of([at(0, 0, 50), at(1, 80, 90)]).think_time_us == [None, 30]
     assert conversations_of([at(0, 0, None), at(1, 80, 90)]).think_time_us == [None, None]
+    assert conversations_of([at(0, 0, None), at(1, 80, 90)]).columns()["think_time_us"] is None
+    assert conversations_of([at(0, 0, 50), at(1, 80, 90)]).columns()["think_time_us"] == [None, 30]
+    assert conversations_of([at(0, 0, 50), at(1, 50, 90)]).think_time_us == [None, 0]
     assert conversations_of([at(0, 0, 50), at(1, 40, 90)]).think_time_us == [None, None]
 
 

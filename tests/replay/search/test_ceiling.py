@@ -259,3 +259,57 @@ def test_a_ceiling_is_of_most_loads_and_the_higher_one_of_a_server_that_loses_it
     assert not found.is_outrun  # one of two
     assert found.answered_per_s == pytest.approx((10.0, 15.0), rel=0.01)
     assert _told([*loads, loads[0]], 15.0, 3000).is_outrun  # type: ignore[union-attr]
+
+
+def test_an_interval_is_that_of_the_draws_made_wider_and_that_of_another_overload() -> None:
+    found = Ceiling(per_s=10.0, overloaded_per_s=10.0, of_loads=(9.0, 10.0, 11.0))
+    logs = np.log([9.0, 10.0, 11.0])
+    t_of_three = 2.92  # 90 %, two degrees of freedom
+    reach = math.hypot(1.3 * t_of_three * logs.std(ddof=1) / math.sqrt(3), 0.0015)
+    assert found.interval == pytest.approx((10 * math.exp(-reach), 10 * math.exp(reach)), rel=1e-4)
+
+
+def test_a_run_is_asked_for_as_long_as_customers_stay_rounded_up() -> None:
+    """601 of 3000 in the system, of six times the customers: 1.202 laps of three are 3.6, so four; of ten 12.02, 13."""
+    for share, laps in ((0.667, [1, 5]), (0.35, [1, 3])):
+        load: Any = Held(3000, enough=3001, share=share)
+        assert _pushed(load, 1.0) is not None
+        assert load.laps == laps
+
+
+def test_an_overload_is_known_at_once_only_where_departures_tell_its_speed() -> None:
+    """A queue tells by itself; seats that fill tell after some generations."""
+    asked: list[int] = []
+    passed: list[int] = []
+
+    def pushed(_: float, *, laps: int) -> Pushed:
+        asked.append(laps)
+        grown = replace(
+            NOTHING_CAME,
+            num_sent=3000 * laps,
+            in_system=3000 * laps if laps == 1 else 0,
+            growth_frac=1.0,
+            falls_back=False,
+        )
+        return Pushed(growth=replace(grown, generations=passed[-1]), answered_per_s=1.0)
+
+    load: Any = Formula(10.0, own=10.0)
+    load.pushed = pushed
+    for generations, laps in ((SETTLED, [1]), (SETTLED - 1, [1, 6])):
+        asked.clear()
+        passed.append(generations)
+        assert _pushed(load, 1.0) is not None
+        assert asked == laps
+
+
+def test_the_search_ends_where_the_rate_is_near_or_nothing_more_is_told() -> None:
+    """Near is 1.1 times 1.05 of what was answered; or the two rates are within a twentieth."""
+    load: Any = Formula(10.0, own=10.0)
+    _refined(load, told(4.0, 4.0, outrun=False), told(16.0, 10.0, outrun=True), possible=3000)
+    assert load.rates == pytest.approx([11.0])  # 11 < 11.55
+    load = Formula(10.0, own=10.0)
+    _refined(load, told(10.5, 10.0, outrun=False), told(11.0, 9.0, outrun=True), possible=3000)
+    assert len(load.rates) == 1  # 10.75 is within a twentieth of 10.5, though 9 * 1.155 is less
+    load.pushed = lambda *_, **__: None
+    low, high = told(4.0, 4.0, outrun=False), told(16.0, 10.0, outrun=True)
+    assert _refined(load, low, high, possible=3000) == (low, high)

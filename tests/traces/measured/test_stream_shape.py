@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from traces import Header, Trace, make_trace, metric_notes, pooled_itl_us, request_metrics, stream_shape
+from traces.measured.stream_shape import text_events
 
 
 def answers(
@@ -226,3 +227,31 @@ def test_a_first_event_has_no_more_tokens_than_the_answer_and_one_at_least() -> 
         output_tokens=[40, 9], hidden_tokens=[0, 9]
     )
     assert stream_shape(trace).first_tokens.tolist() == [40, 1]
+
+
+def test_events_without_tokens_or_of_no_request_are_no_text() -> None:
+    times = [100_000, 110_000, 120_000]
+    trace = answers(times, tokens=[1, 0, 2], num_token_chunks=None)
+    assert trace.events is not None
+    strange = trace.events.assign(request_id="strange")
+    events = text_events(trace.with_events(pd.concat([trace.events, strange], ignore_index=True)))
+    assert events.request.tolist() == [0, 0]
+    assert events.time_us.tolist() == [100_000, 120_000]
+    assert events.num_tokens.tolist() == [1, 2]
+
+
+def test_one_event_of_several_tokens_holds_them_all() -> None:
+    trace = answers([100_000], tokens=[None]).with_columns(output_tokens=[4])
+    assert stream_shape(trace).first_tokens.tolist() == [4]
+    assert stream_shape(trace).is_estimated.tolist() == [True]
+
+
+@pytest.mark.parametrize(("streaming", "known"), [(None, True), (True, True), (False, False)])
+def test_the_number_of_all_events_stands_in_where_nothing_tells_those_with_text_apart(
+    streaming: bool | None, known: bool
+) -> None:
+    unknown = dict.fromkeys(("content_first_time_us", "num_token_chunks"))
+    trace = answers(STEADY, num_chunks=[7], streaming=[streaming], **unknown).with_events(None)
+    assert np.isfinite(stream_shape(trace).num_events).tolist() == [known]
+    told = trace.with_columns(content_first_time_us=[100_000])
+    assert np.isnan(stream_shape(told).num_events).all()

@@ -152,10 +152,8 @@ def calibrate(
     priors = known_priors(known := known_of(observed[0].trace, config, options))
     found = _fitted(ready, known, config, options, priors=priors, report=report)
     fitted, held_out, how = _both_parts(observed, holdout, halves, found.config, options)
-    spans = [
-        range_of([source.trace], [half], is_fitted=True)
-        for source, half in zip(observed, chosen, strict=True)
-    ]
+    parts = zip(observed, chosen, strict=True)
+    spans = [range_of([source.trace], [half], is_fitted=True) for source, half in parts]
     met = list({id(each): each for each, _ in [*fitted, *held_out]}.values())
     pace = pace_of(found, run_to_run=options.run_to_run.bound)
     loads = union(loads_of([source.trace for source in observed], spans))

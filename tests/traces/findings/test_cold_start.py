@@ -151,3 +151,9 @@ def test_the_wait_for_a_connection_is_not_the_server_s() -> None:
     waited = np.zeros(20, np.int64)
     waited[:3] = 900_000
     assert cold_start(run(sent, ttft).with_columns(connection_wait_us=waited)) is None
+
+
+def test_a_run_that_is_slow_from_its_second_request_on_did_not_begin_cold() -> None:
+    sent, ttft = np.arange(60) * 50_000.0, np.full(60, 100_000.0)
+    ttft[1:4] = 1_000_000
+    assert cold_start(run(sent, ttft)) is None

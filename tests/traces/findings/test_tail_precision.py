@@ -12,6 +12,7 @@ from traces import fewest_beyond, precision_rows
 from traces.findings.tail_precision import (
     TailPrecision,
     _needed,
+    _num_effective,
     _ranks,
     _rounded_up,
     _times_scattered,
@@ -192,3 +193,33 @@ def test_the_rows_say_what_it_takes_only_where_an_interval_is_wide() -> None:
     )
     assert precision_rows({"ttft_us": narrow}) == [("p99 within", "TTFT 95 to 105 ms")]
     assert precision_rows({"ttft_us": narrow, "itl_us": wide})[1] == ("", "for ±5 %: 1,200 requests")
+
+
+def test_a_chance_of_just_two_and_a_half_percent_has_an_upper_end() -> None:
+    """0.99^n is 2.5 % at n = 367.03: of 367 there is no upper end, of 368 it is nearly the largest value."""
+    assert _ranks(367.0)[1] is None
+    least = _ranks(368.0)[1]
+    assert least is not None
+    assert 1.0 <= least < 1.01
+
+
+def test_a_tail_in_few_clusters_is_judged_by_the_wider_one() -> None:
+    """Of independent values the tail has as many clusters as values, twenty and more are trusted whole."""
+    values = np.tile(np.arange(100.0), 40)
+    assert _times_scattered(values, np.sort(values), 0.01) == 0.0
+    assert _num_effective(values, np.sort(values)) == 4000
+    few = values[:1000]  # ten beyond the percentile: half of the trust
+    assert _num_effective(few, np.sort(few)) == 1000
+
+
+def test_the_percentile_of_gaps_is_the_ninety_ninth() -> None:
+    """400 gaps of 1 to 400 ms in one request after another: the percentile lies between the 396th and the 397th."""
+    times = [
+        np.cumsum([0, *(1000 * (10 * row + index) for index in range(1, 11))]) + 10**8 * row
+        for row in range(40)
+    ]
+    found = precision_of(answers(*times, send_time_us=[10**8 * row for row in range(40)]), LATENCIES)[
+        "itl_us"
+    ]
+    assert found is not None
+    assert found["p99"] == pytest.approx(1000 * (396 + 0.01))

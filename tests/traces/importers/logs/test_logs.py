@@ -219,3 +219,14 @@ def test_bailians_requests_without_tokens_in_or_out_are_left_out(tmp_path: Path)
     trace = convert("bailian", written(tmp_path / "q.jsonl", rows))
     assert trace.column("request_id").tolist() == ["1"]
     assert sum(source_of(trace).left_out.values()) == 2
+
+
+def test_a_chat_of_the_longest_chain_has_one_root_and_chats_without_parents_are_their_own(
+    tmp_path: Path,
+) -> None:
+    rows = [chat(n, n, 16 * n, list(range(n)), parent=n - 1 if n > 1 else -1) for n in (1, 2, 3)]
+    trace = convert("bailian", written(tmp_path / "q.jsonl", rows))
+    assert trace.column("session_id").tolist() == ["1"] * 3
+    assert trace.column("round_index").tolist() == [0, 1, 2]
+    notes = " ".join(source_of(trace).notes)
+    assert "began before the file does" not in notes

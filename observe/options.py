@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 import typer
 
 from observe.settings import CONCURRENCY, GPUS, PROCESSES, RETRIES, TIMEOUT, WarmUp
-from traces import ConfigError
+from traces import ConfigError, quoted
 from traces.console.slo_gate import SloGate
+from traces.strict.limits import MOST_REQUESTS
 from traces.strict.option_table import option_table
 
 SERVER = "Server"
@@ -42,6 +43,8 @@ def _warmup(text: str) -> WarmUp:
     from traces import parse_seconds
 
     if text.strip().isdecimal():
+        if len(text) > len(str(MOST_REQUESTS)) or int(text) > MOST_REQUESTS:
+            raise typer.BadParameter(f"got {quoted(text)}, expected at most {MOST_REQUESTS:,} requests")
         return WarmUp(num_requests=int(text))
     seconds = parse_seconds(text)
     if not 0 < seconds < float("inf"):

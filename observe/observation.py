@@ -21,7 +21,7 @@ from observe.run.early_stop import ErrorRateStop
 from observe.run.preflight import need_descriptors
 from observe.run.run_counts import Progress
 from observe.run.wall_clock import WallClock
-from observe.senders.endpoint import Api, parse_endpoint
+from observe.senders.endpoint import API, Api, parse_endpoint
 from observe.senders.exchange import monotonic_ns, one_line
 from observe.server.http_client import ServerClient
 from observe.server.recorders import ServerRecorders
@@ -29,6 +29,7 @@ from observe.server.server_facts import scrape_metrics
 from observe.settings import Limits, Settings
 from observe.trace_header import final_header, first_header, lost_processes, server_change, with_remarks
 from traces import VtwinError, sole_owner, stem_of
+from traces.strict.arguments import ANY_TEXT, PATH, TEXT, TRACE, OfClass, takes
 
 if TYPE_CHECKING:
     from observe.server.prometheus_text import Sample
@@ -69,6 +70,7 @@ class Observation:
         return client is not None and bool(client.limited)
 
 
+@takes(workload=TRACE, url=ANY_TEXT, output=PATH, model=TEXT, api=API, limits=OfClass(("Limits",), "Limits"))
 async def observe_trace(
     workload: Trace,
     *,
@@ -94,6 +96,7 @@ async def observe_trace(
     return (await observe_with(workload, settings, output=output)).trace
 
 
+@takes(workload=TRACE, settings=OfClass(("Settings",), "Settings"), output=PATH)
 async def observe_with(
     workload: Trace,
     settings: Settings,

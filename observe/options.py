@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from observe.settings import WarmUp
-from traces import ConfigError
+from observe.settings import CONCURRENCY, GPUS, PROCESSES, RETRIES, TIMEOUT, WarmUp
+from traces import ConfigError, quoted
 from traces.console.slo_gate import SloGate
+from traces.strict.limits import MOST_REQUESTS
 from traces.strict.option_table import option_table
 
 SERVER = "Server"
@@ -24,8 +25,8 @@ def _seconds(text: str) -> float:
     if text.strip().lower() in ("none", "off", "0"):
         return float("inf")
     seconds = parse_seconds(text)
-    if not seconds > 0:
-        raise typer.BadParameter(f"got {text!r}, expected a time > 0, or none")
+    if not (TIMEOUT.allows(seconds) or seconds == float("inf")):
+        raise typer.BadParameter(f"got {text!r}, expected a time > 0, or none (at most {TIMEOUT.most:.3g} s)")
     return seconds
 
 
@@ -42,6 +43,8 @@ def _warmup(text: str) -> WarmUp:
     from traces import parse_seconds
 
     if text.strip().isdecimal():
+        if len(text) > len(str(MOST_REQUESTS)) or int(text) > MOST_REQUESTS:
+            raise typer.BadParameter(f"got {quoted(text)}, expected at most {MOST_REQUESTS:,} requests")
         return WarmUp(num_requests=int(text))
     seconds = parse_seconds(text)
     if not 0 < seconds < float("inf"):
@@ -80,8 +83,8 @@ class ServerOptions:
     tp: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            max=65_536,
+            min=GPUS.least,
+            max=GPUS.most,
             help="How many GPUs share each layer (tensor parallelism), for the header.",
             rich_help_panel=SERVER,
         ),
@@ -141,7 +144,8 @@ class LimitOptions:
     max_concurrency: Annotated[
         int | None,
         typer.Option(
-            min=1,
+            min=CONCURRENCY.least,
+            max=CONCURRENCY.most,
             metavar="N",
             help="Most requests in flight. A request that is due waits for a free place; the trace says how many did.",
             rich_help_panel=LIMITS,
@@ -150,7 +154,8 @@ class LimitOptions:
     retries: Annotated[
         int,
         typer.Option(
-            min=0,
+            min=RETRIES.least,
+            max=RETRIES.most,
             metavar="N",
             help="How often to resend a request that failed (429, 5xx, no connection) before its answer began. "
             "Waits as Retry-After says. Retried requests are marked in the trace.",
@@ -197,8 +202,8 @@ class LimitOptions:
     processes: Annotated[
         int,
         typer.Option(
-            min=1,
-            max=256,
+            min=PROCESSES.least,
+            max=PROCESSES.most,
             metavar="N",
             help="Number of sending processes, one core each. Requests are divided among them before the run.",
             rich_help_panel=LIMITS,

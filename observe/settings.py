@@ -7,8 +7,20 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
-from observe.senders.endpoint import Api, Endpoint
+from observe.senders.endpoint import API, Api, Endpoint
+from traces.strict.arguments import ANY_TEXT, PATH, SEED, TEXT, Count, Number, OfClass, check_fields
+from traces.strict.limits import MOST_REQUESTS, MOST_S
+
+CONCURRENCY: Final = Count(1, MOST_REQUESTS)
+RETRIES: Final = Count(0, 1_000_000)
+PROCESSES: Final = Count(1, 256)
+GPUS: Final = Count(1, 65_536)
+FRACTION: Final = Number(0, 1)
+SECONDS: Final = Number(0, MOST_S)
+TIMEOUT: Final = Number(1e-6, MOST_S)
+"""Seconds of what cannot be at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +38,13 @@ class Limits:
     max_retries: int = 0
     max_retry_wait_s: float = 60.0
 
+    def __post_init__(self) -> None:
+        """Check the numbers. Raises ConfigError."""
+        if self.stall_timeout_s is not None:
+            check_fields(self, stall_timeout_s=TIMEOUT)
+        check_fields(self, timeout_s=TIMEOUT, drain_s=SECONDS, max_retry_wait_s=SECONDS)
+        check_fields(self, max_concurrency=CONCURRENCY, max_retries=RETRIES)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmUp:
@@ -38,6 +57,10 @@ class WarmUp:
     num_requests: int = 0
     seconds: float = 0.0
     is_recorded: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the numbers. Raises ConfigError."""
+        check_fields(self, num_requests=Count(0, MOST_REQUESTS), seconds=SECONDS)
 
     def __bool__(self) -> bool:
         """Return whether there is any."""
@@ -96,3 +119,10 @@ class Settings:
     gpu: str | None = None
     tp: int | None = None
     command: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the values. Raises ConfigError."""
+        check_fields(self, endpoint=OfClass(("Endpoint",), "an endpoint, of parse_endpoint"), api=API)
+        check_fields(self, limits=OfClass(("Limits",), "Limits"), warmup=OfClass(("WarmUp",), "a WarmUp"))
+        check_fields(self, model=TEXT, gpu=TEXT, command=ANY_TEXT, engine_log=PATH, tokenizer=PATH)
+        check_fields(self, salt=SEED, max_error_frac=FRACTION, scrape_s=TIMEOUT, processes=PROCESSES, tp=GPUS)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from replay.rollouts.rollouts import Rollouts, RolloutSettings, run_rollouts
     from replay.run_verdict import judge_trace
     from replay.serve import run_server, serving
+    from replay.serve.request_limits import RequestLimits
     from replay.simulated_run import Run, RunSettings, run
     from replay.sweeps.question import sweep
     from replay.trace.pacing import Pacing, paced_requests, pacing_of
@@ -56,6 +57,7 @@ __all__ = [
     "Judged",
     "Pacing",
     "Provenance",
+    "RequestLimits",
     "RolloutSettings",
     "Rollouts",
     "Run",
@@ -95,6 +97,7 @@ _HOMES = {
     "Judged": "replay.verdict.judged",
     "Pacing": "replay.trace.pacing",
     "Provenance": "replay.twin.defaults",
+    "RequestLimits": "replay.serve.request_limits",
     "RolloutSettings": "replay.rollouts.rollouts",
     "Rollouts": "replay.rollouts.rollouts",
     "Run": "replay.simulated_run",

@@ -8,10 +8,13 @@ from functools import cache
 from pathlib import Path
 
 from traces.errors import with_cut_pieces
+from traces.strict.arguments import Count, check_fields
 from traces.strict.dataclass_yaml import dump_dataclass, load_dataclass, place_of
-from traces.strict.limits import MOST_TOKENS
+from traces.strict.limits import MOST_REQUESTS, MOST_TOKENS, MOST_US
 
 MODES = ("real", "generated", "replayed")
+USERS = Count(1, MOST_REQUESTS)
+"""Of a closed loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +180,15 @@ class ClosedLoop:
     think_time_us: int = 0
     in_waves: bool | None = None
     is_probe: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Check the numbers. Raises ConfigError."""
+        check_fields(self, concurrency=USERS, think_time_us=Count(0, MOST_US))
+
+
+def loop_of(users: object) -> ClosedLoop | None:
+    """Return the closed loop of as many users as another tool's file says; None where that is no number of users."""
+    return ClosedLoop(concurrency=users) if isinstance(users, int) and USERS.allows(users) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -392,13 +404,6 @@ def _check_values(header: Header, text: str, file: str) -> None:
     if header.mode is not None and header.mode not in MODES:
         where = place_of(text, "mode", file=file)
         raise TraceError(f"mode: got {header.mode!r}, expected one of {', '.join(MODES)} ({where})")
-    loop = header.closed_loop
-    if loop is not None and (loop.concurrency < 1 or loop.think_time_us < 0):
-        where = place_of(text, "closed_loop", file=file)
-        raise TraceError(
-            f"closed_loop: got {loop.concurrency} users thinking {loop.think_time_us} µs, "
-            f"expected concurrency >= 1 and think_time_us >= 0 ({where})"
-        )
     if header.hash_block_size is not None and not 1 <= header.hash_block_size <= MOST_TOKENS:
         where = place_of(text, "hash_block_size", file=file)
         raise TraceError(

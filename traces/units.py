@@ -9,22 +9,40 @@ from typing import Final, Literal
 
 import typer
 
+from traces.errors import ConfigError, quoted
+
 _MINUTE_US, _HOUR_US = 6e7, 3.6e9
 _UNITS_S: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
+class BadTimeError(ConfigError, typer.BadParameter):
+    """A text that is no time: an error of vtwin, which the option library shows with the option's name."""
+
+    def __init__(self, got: object) -> None:
+        said = f"got {quoted(got)}, expected seconds (60) or a time with a unit (500ms, 2m)"
+        typer.BadParameter.__init__(self, said)  # which shows it behind the option's name
+        self.whole = str(self)
+
+    def __str__(self) -> str:
+        """Return the message for who called the function."""
+        return f"text: {self.message}"
+
+
 def parse_seconds(text: str | float) -> float:
-    """Return the seconds in ``text``: a bare number is seconds; us, ms, s, m and h are understood ("500ms")."""
-    if isinstance(text, int | float):
-        return float(text)
-    number = text.strip().rstrip("usmh")
-    unit = text.strip()[len(number) :] or "s"
+    """Return the seconds in ``text``: a bare number is seconds; us, ms, s, m and h are understood ("500ms").
+
+    Raises BadTimeError, a ConfigError, for what is no time. A caller checks the range: -1 and infinity are times here.
+    """
     try:
-        seconds = float(number) * _UNITS_S[unit]
-    except (KeyError, ValueError):
+        if isinstance(text, str):
+            number = text.strip().rstrip("usmh")
+            seconds = float(number) * _UNITS_S[text.strip()[len(number) :] or "s"]
+        else:
+            seconds = math.nan if isinstance(text, bool) else float(text)
+    except (KeyError, ValueError, TypeError, OverflowError):
         seconds = math.nan
     if math.isnan(seconds):
-        raise typer.BadParameter(f"got {text!r}, expected seconds (60) or a time with a unit (500ms, 2m)")
+        raise BadTimeError(text)
     return seconds
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from calibrate.compare.gaps import Gaps, gaps_of, one_basis
 from traces import TraceError
+from traces.strict.arguments import TRACE, OneOf, takes
 
 if TYPE_CHECKING:
     from traces import Trace
@@ -130,8 +131,9 @@ def phases_of(trace: Trace) -> dict[str, NDArray[np.float64]]:
     return {name: np.where(known, value, np.nan) for name, value in zip(PHASES, values, strict=True)}
 
 
+@takes(observed=TRACE, simulated=TRACE, by=OneOf(("request_id", "order")))
 def pair(observed: Trace, simulated: Trace, *, by: PairBy = "request_id") -> Pairs:
-    """Return the pairs of the two traces; raises TraceError if there are none."""
+    """Return the pairs of the two traces; Raises TraceError if there are none, ConfigError."""
     return pair_sides(side_of(observed), side_of(simulated), by=by)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from traces import ConfigError, quoted
+from traces.strict.arguments import ANY_TEXT, OfClass, OneOf, check_argument, takes
 from traces.strict.secrets import (
     KEY_VARIABLES,
     STARS,
@@ -24,6 +25,8 @@ from traces.strict.secrets import (
 Api = Literal["completions", "chat"]
 
 PATHS: dict[Api, str] = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
+API: Final = OneOf(tuple(PATHS))
+HEADERS: Final = OfClass(("list", "tuple"), "a list of texts, each 'Name: value'")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,13 +75,16 @@ class Endpoint:
         return self.secrets.redact(text)
 
 
+@takes(url=ANY_TEXT, api_key=ANY_TEXT, headers=HEADERS)
 def parse_endpoint(
-    url: str, *, api_key: str | None = None, headers: Iterable[str] = (), verify_tls: bool = True
+    url: str, *, api_key: str | None = None, headers: Sequence[str] = (), verify_tls: bool = True
 ) -> Endpoint:
     """Return the endpoint at ``url``, with the key given or else the first that the environment has.
 
     ``headers`` are "Name: value". Raises ConfigError for a wrong URL, key or header, and for two logins.
     """
+    for each in headers:
+        check_argument("headers", each, ANY_TEXT)
     base = _base_url(url)
     key = api_key or next((os.environ[name] for name in KEY_VARIABLES if os.environ.get(name)), None)
     if key is not None and not (key.isascii() and key.isprintable()):

@@ -192,7 +192,7 @@ def _simulated(
     part = MeasuredPart(warmup_frac=BEGINNING)
     asked = started(trace, replace(starts, at_once=at_once))
     done = run(asked, replace(twin, pace=None), RunSettings(at="arrival", measured=part))
-    counted = measured_rows(done.trace, part.window(duration_us=done.simulation.duration_us))
+    counted = measured_rows(done.trace, part, duration_us=done.simulation.duration_us)
     ok = finished_ok(done.trace) & counted
     latencies = request_latencies(done.trace)
     summary = done.summary

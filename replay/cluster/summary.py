@@ -92,7 +92,7 @@ def summarize_cluster(
     ``measured``: whose latencies, counts, tokens and hits instances have; all else is of the whole run. ``waited_us``:
     see ``pathologies``.
     """
-    counted = measured_rows(run.trace, measured.window(duration_us=run.result.duration_us))
+    counted = measured_rows(run.trace, measured, duration_us=run.result.duration_us)
     instance = np.where(counted, run.result.instance, -1)
     split = run.result.split
     prefill = np.full(len(instance), -1) if split is None else np.where(counted, split.prefill_instance, -1)

@@ -12,6 +12,7 @@ from aiohttp.web_protocol import RequestPayloadError
 
 from replay.serve.protocol import Answer, Job, Refusal, plan_answer
 from sim import UNBOUNDED, EngineConfig, HeldBlocks
+from traces.strict.arguments import Count, check_fields
 
 Parsed = TypeVar("Parsed")
 
@@ -29,6 +30,10 @@ class RequestLimits:
     max_body_bytes: int = 16 * 2**20
     max_prompts: int = 128
     max_request_tokens: int = 2**20
+
+    def __post_init__(self) -> None:
+        """Check the numbers. Raises ConfigError."""
+        check_fields(self, max_body_bytes=Count(1), max_prompts=Count(1), max_request_tokens=Count(1))
 
 
 async def parsed_body(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from replay.argument_ranges import TIME_US
-from traces import ConfigError, is_warmup, sent_or_due
+from traces import ConfigError, is_warmup, sent_or_due, shown_time
 from traces.strict.arguments import Number, check_fields
 from traces.strict.limits import MOST_S
 
@@ -99,9 +99,18 @@ def _microseconds(text: str, option: str = "--measure") -> int:
     return round(seconds * 1e6)
 
 
-def measured_rows(trace: Trace, window: Window | None) -> NDArray[np.bool_]:
-    """Return which requests enter the latencies: not warm-up and, with a window, sent in it."""
+def measured_rows(trace: Trace, part: MeasuredPart, *, duration_us: int) -> NDArray[np.bool_]:
+    """Return which requests of a run of this duration enter the latencies: not warm-up and, with a window, sent in it.
+
+    Raises ConfigError for a window that was asked for and holds none.
+    """
     counted = ~is_warmup(trace)
+    window = part.window(duration_us=duration_us)
     if window is not None:
         counted &= window.holds(sent_or_due(trace).floats())
+        if part.from_us is not None and not counted.any():
+            raise ConfigError(
+                f"--measure: got a time from {shown_time(window.from_us)} in which no request is sent, "
+                f"expected one before the run ends, at {shown_time(duration_us)}"
+            )
     return counted

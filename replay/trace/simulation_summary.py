@@ -162,7 +162,7 @@ def summarize(
     ``kv_block_bytes``: of a KV block on all GPUs, where it is known.
     """
     window = measured.window(duration_us=simulation.duration_us)
-    counted = measured_rows(trace, window)
+    counted = measured_rows(trace, measured, duration_us=simulation.duration_us)
     chosen = trace if counted.all() else select_rows(trace, counted)
     metrics = request_latencies(chosen)
     span_us = simulation.duration_us if window is None else window.to_us - window.from_us

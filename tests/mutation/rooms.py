@@ -59,4 +59,93 @@ ROOMS = {
             "tests/calibrate/compare/test_compare_by_hand.py",
         ),
     ),
+    "weka": Room(
+        modules=("traces/importers/weka.py",),
+        tests=("tests/traces/importers/test_weka.py", "tests/traces/importers/test_short_names.py"),
+    ),
+    "otel": Room(modules=("traces/importers/otel/*.py",), tests=("tests/traces/importers/otel",)),
+    "receive": Room(modules=("observe/receive/*.py",), tests=("tests/observe/receive",)),
+    "layers": Room(
+        modules=("replay/model/layers/*.py",),
+        tests=("tests/replay/model/layers", "tests/replay/model/test_families.py"),
+    ),
+    "recorded": Room(
+        modules=(
+            "traces/importers/recorded.py",
+            "traces/importers/recognise.py",
+            "traces/importers/without_requests.py",
+        ),
+        tests=(
+            "tests/traces/importers/test_reading_door.py",
+            "tests/traces/importers/test_files_without_requests.py",
+        ),
+    ),
+    "turns": Room(
+        modules=("traces/importers/conversation_turns.py", "traces/importers/hash_blocks.py"),
+        tests=(
+            "tests/traces/importers/test_conversation_turns.py",
+            "tests/traces/importers/test_hash_blocks.py",
+        ),
+    ),
+    "benchmarks": Room(
+        modules=("traces/importers/benchmarks/*.py",),
+        tests=("tests/traces/importers/benchmarks", "tests/traces/importers/test_importers.py"),
+    ),
+    "logs": Room(
+        modules=("traces/importers/logs/*.py",),
+        tests=("tests/traces/importers/logs", "tests/traces/importers/test_importers.py"),
+    ),
+    "simulators": Room(
+        modules=("traces/importers/simulators/*.py",),
+        tests=("tests/traces/importers/simulators", "tests/traces/importers/test_importers.py"),
+    ),
+    "findings": Room(modules=("traces/findings/*.py",), tests=("tests/traces/findings",)),
+    "measured": Room(
+        modules=("traces/measured/*.py",),
+        tests=("tests/traces/measured", "tests/traces/findings/test_run_findings.py"),
+    ),
+    "owner": Room(
+        modules=("traces/files/output_lock.py",),
+        tests=("tests/traces/files/test_output_lock.py",),
+    ),
+    "options": Room(
+        modules=("traces/console/values.py", "traces/console/old_spellings.py"),
+        tests=("tests/traces/console/test_values.py", "tests/traces/console/test_old_spellings.py"),
+    ),
+    "strict": Room(
+        modules=(
+            "traces/strict/arguments.py",
+            "traces/strict/free_memory.py",
+            "traces/strict/json_text.py",
+        ),
+        tests=(
+            "tests/traces/strict/test_arguments.py",
+            "tests/traces/strict/test_free_memory.py",
+            "tests/traces/strict/test_json_text.py",
+        ),
+    ),
+    "starting": Room(
+        modules=(
+            "replay/twin/start/manifests.py",
+            "replay/twin/start/image_tags.py",
+            "replay/twin/start/shell_words.py",
+            "replay/twin/start/several_engines.py",
+        ),
+        tests=(
+            "tests/replay/twin/start/test_manifests.py",
+            "tests/replay/twin/start/test_launches.py",
+            "tests/replay/twin/start/test_several_engines.py",
+        ),
+    ),
+    "stretches": Room(
+        modules=("replay/verdict/stretches.py", "replay/verdict/sentences.py"),
+        tests=("tests/replay/verdict",),
+    ),
+    "ceiling": Room(modules=("replay/search/ceiling.py",), tests=("tests/replay/search/test_ceiling.py",)),
+    "profiles": Room(
+        modules=("calibrate/predictor/profiles/*.py",),
+        tests=("tests/calibrate/predictor/profiles", "tests/calibrate/predictor/test_measured_windows.py"),
+    ),
+    "sessions": Room(modules=("replay/sessions/*.py",), tests=("tests/replay/sessions",)),
+    "notebook": Room(modules=("traces/pages/notebook.py",), tests=("tests/traces/pages/test_notebook.py",)),
 }

@@ -61,7 +61,10 @@ def test_an_empty_header_is_all_defaults() -> None:
         ("mode: live\n", "mode: got 'live', expected one of real, generated, replayed (t.yaml:1)"),
         ("seed: 1\nseed: 2\n", "seed: got the key twice, expected it once (t.yaml:2)"),
         ("closed_loop: {think_time_us: 5}\n", "closed_loop: got a mapping, expected the key concurrency (t.yaml:1)"),
-        ("closed_loop: {concurrency: 0}\n", "got 0 users thinking 0 µs, expected concurrency >= 1"),
+        ("closed_loop: {concurrency: 0}\n", "closed_loop.concurrency: got 0, expected an integer from 1 to 50,000,000 "
+         "(t.yaml:1)"),
+        ("closed_loop:\n  concurrency: 1\n  think_time_us: -1\n", "closed_loop.think_time_us: got -1, expected an "
+         "integer from 0 to 9,007,199,254,740,992 (t.yaml:3)"),
         ("hash_block_size: 0\n", "hash_block_size: got 0, expected an integer >= 1"),
         ("client: {limited: maybe}\n", 'client.limited: got "maybe", expected true or false (t.yaml:1)'),
         ("kv_offload: {secondary_tiers: [{type: fs}, {typo: a}]}\n", "kv_offload.secondary_tiers[1].typo: "),

@@ -38,10 +38,10 @@ def complain(line: str, arguments: Sequence[str], *, code: int) -> int:
 
 def line_and_code(error: Exception, arguments: Sequence[str], *, own_way: OwnWay) -> tuple[str, int]:
     """Return the message of a fault, and the exit code; empty if typer has printed the help already."""
+    if isinstance(error, click.ClickException):  # first: an option's value may be both, and has its name here
+        return usage_line(error, own_way=own_way), EXIT_USAGE
     if isinstance(error, VtwinError):
         return f"{type(error).__name__}: {error.whole}", error.exit_code
-    if isinstance(error, click.ClickException):
-        return usage_line(error, own_way=own_way), EXIT_USAGE
     if place_in_users_code(error) is not None:
         return (
             f"ConfigError: got {told(error)}, expected your own code to return what it promises",

@@ -53,10 +53,6 @@ def _bounds(tokens: Int64s, hashes: Int64s) -> tuple[int, int]:
     low = int((tokens // (hashes + 1) + 1).max())
     several = hashes > 1
     high = int(((tokens[several] - 1) // (hashes[several] - 1)).min()) if several.any() else int(tokens.max())
-    while low <= high and not _fits(tokens, hashes, low).all():
-        low += 1
-    while high >= low and not _fits(tokens, hashes, high).all():
-        high -= 1
     return low, high
 
 

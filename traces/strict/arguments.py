@@ -110,6 +110,22 @@ class Written:
         return isinstance(value, str) and value != "" and "\0" not in value
 
 
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """One of a few texts."""
+
+    names: tuple[str, ...]
+
+    @property
+    def expected(self) -> str:
+        """The texts."""
+        return f"one of {', '.join(self.names)}"
+
+    def allows(self, value: object) -> bool:
+        """Return whether a value is one of them."""
+        return isinstance(value, str) and value in self.names
+
+
 TEXT: Final = Written("text")
 PATH: Final = Written("a path", is_path=True)
 ANY_TEXT: Final = OfClass(("str",), "text")

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
-from traces.errors import TraceError, VtwinError
+from traces.errors import ConfigError, TraceError, VtwinError
 from traces.strict.section import Section, section_of
 from traces.strict.yaml_nodes import (
     is_null,
@@ -106,7 +106,11 @@ class _Decoder:
         for name, member in members.items():
             if name not in values and not _has_default(member):
                 self._refuse(node, where, expected=f"the key {name}")
-        return cls(**values)
+        try:
+            return cls(**values)
+        except ConfigError as error:  # of the class's own check, which knows the member and not the file
+            line = line_of(section.nodes.get(str(error).partition(":")[0], node))
+            raise self._error(f"{join(where, str(error))} ({place(self._file, line)})") from error
 
     def _scalar(self, node: yaml.Node, kind: type, where: str) -> object:
         """Return a scalar of the hint's type; text is taken as written, in quotes or not."""

@@ -25,7 +25,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 import vtwin
 from observe.receive import receiver_app
 from observe.receive.receiver import receiving, run_receiver, summary
-from observe.receive.time_windows import QUIET_S, Windows
+from observe.receive.time_windows import AHEAD_S, LATE_S, QUIET_S, Windows
 from tests.traces.importers.otel.spans import START_NS, chat, document, protobuf, vllm
 from traces import Trace, TraceError, check_trace, companion_file, read_trace
 
@@ -175,6 +175,7 @@ async def test_a_crowd_is_asked_to_come_again(tmp_path: Path, monkeypatch: pytes
         session.post(f"{url}/v1/traces", data=protobuf(vllm(1)), headers=PROTOBUF) as reply,
     ):
         assert (reply.status, reply.headers["Retry-After"]) == (503, "5")
+        assert reply.headers["Connection"] == "close"
 
 
 async def test_a_full_disk_is_told_and_the_sender_tries_again(
@@ -442,3 +443,49 @@ async def test_what_was_answered_outlives_a_kill_and_resume_goes_on(tmp_path: Pa
     assert sum(map(len, read_all(tmp_path))) == 6
     assert not list(tmp_path.glob(".*"))
     assert companion_file(tmp_path / files_in(tmp_path)[0], ".csv").is_file()
+
+
+@pytest.mark.parametrize(
+    ("case", "is_closed"), [("too long", True), ("a bomb", True), ("no protobuf", False), ("text", False)]
+)
+async def test_a_sender_in_the_middle_of_its_body_is_cut_off_and_no_other(
+    tmp_path: Path, case: str, is_closed: bool
+) -> None:
+    body, headers, status = REFUSED[case]
+    async with (
+        receiving(windows_in(tmp_path), max_body_bytes=500_000) as url,
+        aiohttp.ClientSession() as session,
+        session.post(f"{url}/v1/traces", data=body, headers=headers) as reply,
+    ):
+        assert reply.status == status
+        assert (reply.headers.get("Connection") == "close") == is_closed
+        assert "Retry-After" not in reply.headers
+
+
+async def test_a_body_of_just_the_most_bytes_is_taken(tmp_path: Path) -> None:
+    body = protobuf(vllm(1))
+    for most, status in ((len(body), 200), (len(body) - 1, 413)):
+        folder = tmp_path / str(most)
+        folder.mkdir()
+        async with receiving(windows_in(folder), max_body_bytes=most) as url:
+            assert (await post(url, body, PROTOBUF))[0] == status
+
+
+def test_a_span_of_a_day_ago_is_taken_and_one_before_is_not(tmp_path: Path) -> None:
+    clock = Clock(NOW_S)
+    windows = windows_in(tmp_path, clock)
+    ends = [vllm(1, start_s=-LATE_S), vllm(2, start_s=AHEAD_S), vllm(3, start_s=0.0)]
+    assert windows.take(spans_of(*ends)).total() == 0
+    beyond = [vllm(4, start_s=-LATE_S - 1e-6), vllm(5, start_s=AHEAD_S + 1e-6)]
+    assert windows.take(spans_of(*beyond)).total() == 2
+    windows.put_in_order(all_of_them=True)
+
+
+def test_files_are_numbered_from_the_second_on_and_a_just_full_one_is_alone(tmp_path: Path) -> None:
+    windows = windows_in(tmp_path, most_rows=3)
+    windows.take(spans_of(*(vllm(n, start_s=n / 10) for n in range(1, 4))))
+    assert files_in(tmp_path) == ["prod-20260921T140000Z"]
+    windows.take(spans_of(*(vllm(n, start_s=n / 10) for n in range(4, 9))))
+    assert files_in(tmp_path) == [f"prod-20260921T140000Z{part}" for part in ("", "-2", "-3")]
+    windows.put_in_order(all_of_them=True)
+    assert [len(trace) for trace in read_all(tmp_path)] == [3, 3, 2]

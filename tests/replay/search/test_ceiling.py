@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from replay.search.ceiling import Ceiling, _is_outrun, _pushed, ceiling_of, find_ceiling
+from replay.search.ceiling import (
+    MOST_REPEATED,
+    Ceiling,
+    Told,
+    _is_outrun,
+    _pushed,
+    _refined,
+    _told,
+    ceiling_of,
+    find_ceiling,
+)
 from replay.search.evaluation import NOTHING_CAME
 from replay.search.load import Pushed, answered_per_s
 from replay.verdict.growth import Growth
+from replay.verdict.judge import FEW, SETTLED, SHORT
+from replay.verdict.judged import MARGIN
 from sim import Status
 from tests.replay.verdict.test_verdict_by_hand import outcomes_of
 
@@ -141,3 +154,162 @@ def test_the_interval_of_a_ceiling_is_that_of_the_draws() -> None:
     assert high is not None
     assert low < 9.0
     assert high > 11.0
+
+
+class Held(Formula):
+    """A load of ``num`` requests whose runs leave a share of them in the system while they are short of ``enough``."""
+
+    def __init__(self, num: int, *, enough: int, share: float = 0.5, scaling_us: int = 0) -> None:
+        super().__init__(10.0, own=10.0)
+        self.num, self.enough, self.share, self.scaling_us = num, enough, share, scaling_us  # type: ignore[misc]
+        self.first = np.ones(num, bool)
+        self.laps: list[int] = []
+
+    def __len__(self) -> int:
+        return self.num
+
+    def pushed(self, _: float, *, laps: int) -> Pushed | None:
+        self.laps.append(laps)
+        there = 0 if laps * self.num >= self.enough else round(laps * self.num * self.share)
+        growth = replace(NOTHING_CAME, num_sent=laps * self.num, in_system=there)
+        return Pushed(growth=growth, answered_per_s=1.0)
+
+
+@pytest.mark.parametrize(
+    ("num", "laps"), [(SHORT, 1), (SHORT - 1, math.ceil(FEW / (SHORT - 1))), (10, FEW // 10), (FEW, 1)]
+)
+def test_a_short_load_is_repeated_until_it_has_the_fewest_that_tell(num: int, laps: int) -> None:
+    load: Any = Held(num, enough=0)
+    assert _pushed(load, 1.0) is not None
+    assert load.laps == [laps]
+
+
+def test_a_run_lasts_four_times_as_long_as_a_fleet_scales() -> None:
+    """3000 requests at 10 per second are 300 s; 1000 s of scaling are 4000, fourteen times."""
+    for scaling_us, laps in (
+        (1_000_000_000, 14),
+        (75_000_000, 1),
+        (75_000_001, 2),
+        (10**13, MOST_REPEATED // 3000),
+    ):
+        load: Any = Held(3000, enough=0, scaling_us=scaling_us)
+        assert _pushed(load, 10.0) is not None
+        assert load.laps == [laps]
+
+
+def test_each_time_a_run_is_at_least_twice_as_long_until_it_would_be_too_long() -> None:
+    load: Any = Held(3000, enough=50_000, share=0.21)
+    assert _pushed(load, 1.0) is not None
+    assert load.laps == [1, 2, 4, 8, 16, 32]
+    load = Held(MOST_REPEATED // 2, enough=MOST_REPEATED)
+    assert _pushed(load, 1.0) is not None
+    assert load.laps == [1, 2]
+    load = Held(MOST_REPEATED // 2 + 1, enough=MOST_REPEATED * 4)
+    assert _pushed(load, 1.0) is None  # and it is not overloaded either
+    assert load.laps == [1]
+
+
+def test_a_run_of_which_none_came_tells_nothing() -> None:
+    load: Any = Held(3000, enough=0)
+    load.pushed = lambda *_, **__: None
+    assert _pushed(load, 1.0) is None
+    assert find_ceiling([load]) is None
+
+
+def test_what_piles_up_counts_after_some_generations_unless_the_queue_falls_back() -> None:
+    load: Any = Formula(10.0, own=10.0)
+
+    def is_outrun(**said: Any) -> bool:  # noqa: ANN401
+        grown = replace(NOTHING_CAME, num_sent=3000, generations=SETTLED, growth_frac=MARGIN * 1.01, **said)
+        return _is_outrun(grown, num_possible=3000, load=load)
+
+    assert is_outrun(falls_back=False)
+    assert not is_outrun(falls_back=True)
+    few = replace(NOTHING_CAME, num_sent=3000, growth_frac=MARGIN * 1.01, falls_back=False)
+    assert not _is_outrun(replace(few, generations=0), num_possible=3000, load=load)
+    assert not _is_outrun(replace(few, generations=SETTLED, growth_frac=MARGIN), num_possible=3000, load=load)
+
+
+def told(rate: float, answered: float, *, outrun: bool) -> Told:
+    return Told(rate_per_s=rate, is_outrun=outrun, answered_per_s=(answered,))
+
+
+@pytest.mark.parametrize(
+    ("followed", "outrun", "asked"),
+    [
+        ((4.0, 4.0), (16.0, 10.0), [11.0]),  # a tenth above what was answered
+        ((10.9, 10.9), (16.0, 10.0), [math.sqrt(10.9 * 16)]),  # too near to what is kept up with
+        ((4.0, 4.0), (11.2, 10.0), [math.sqrt(4.0 * 11.2)]),  # and to what is not
+    ],
+)
+def test_a_rate_is_looked_at_a_tenth_above_what_was_answered_or_between(
+    followed: tuple[float, float], outrun: tuple[float, float], asked: list[float]
+) -> None:
+    load: Any = Formula(10.0, own=10.0)
+    low, high = _refined(load, told(*followed, outrun=False), told(*outrun, outrun=True), possible=3000)
+    assert load.rates[: len(asked)] == pytest.approx(asked)
+    assert not low.is_outrun
+    assert high.is_outrun
+
+
+def test_a_ceiling_is_of_most_loads_and_the_higher_one_of_a_server_that_loses_its_caches() -> None:
+    loads: Any = [Formula(10.0, own=10.0), Formula(20.0, own=10.0)]
+    found = _told(loads, 15.0, 3000)
+    assert found is not None
+    assert not found.is_outrun  # one of two
+    assert found.answered_per_s == pytest.approx((10.0, 15.0), rel=0.01)
+    assert _told([*loads, loads[0]], 15.0, 3000).is_outrun  # type: ignore[union-attr]
+
+
+def test_an_interval_is_that_of_the_draws_made_wider_and_that_of_another_overload() -> None:
+    found = Ceiling(per_s=10.0, overloaded_per_s=10.0, of_loads=(9.0, 10.0, 11.0))
+    logs = np.log([9.0, 10.0, 11.0])
+    t_of_three = 2.92  # 90 %, two degrees of freedom
+    reach = math.hypot(1.3 * t_of_three * logs.std(ddof=1) / math.sqrt(3), 0.0015)
+    assert found.interval == pytest.approx((10 * math.exp(-reach), 10 * math.exp(reach)), rel=1e-4)
+
+
+def test_a_run_is_asked_for_as_long_as_customers_stay_rounded_up() -> None:
+    """601 of 3000 in the system, of six times the customers: 1.202 laps of three are 3.6, so four; of ten 12.02, 13."""
+    for share, laps in ((0.667, [1, 5]), (0.35, [1, 3])):
+        load: Any = Held(3000, enough=3001, share=share)
+        assert _pushed(load, 1.0) is not None
+        assert load.laps == laps
+
+
+def test_an_overload_is_known_at_once_only_where_departures_tell_its_speed() -> None:
+    """A queue tells by itself; seats that fill tell after some generations."""
+    asked: list[int] = []
+    passed: list[int] = []
+
+    def pushed(_: float, *, laps: int) -> Pushed:
+        asked.append(laps)
+        grown = replace(
+            NOTHING_CAME,
+            num_sent=3000 * laps,
+            in_system=3000 * laps if laps == 1 else 0,
+            growth_frac=1.0,
+            falls_back=False,
+        )
+        return Pushed(growth=replace(grown, generations=passed[-1]), answered_per_s=1.0)
+
+    load: Any = Formula(10.0, own=10.0)
+    load.pushed = pushed
+    for generations, laps in ((SETTLED, [1]), (SETTLED - 1, [1, 6])):
+        asked.clear()
+        passed.append(generations)
+        assert _pushed(load, 1.0) is not None
+        assert asked == laps
+
+
+def test_the_search_ends_where_the_rate_is_near_or_nothing_more_is_told() -> None:
+    """Near is 1.1 times 1.05 of what was answered; or the two rates are within a twentieth."""
+    load: Any = Formula(10.0, own=10.0)
+    _refined(load, told(4.0, 4.0, outrun=False), told(16.0, 10.0, outrun=True), possible=3000)
+    assert load.rates == pytest.approx([11.0])  # 11 < 11.55
+    load = Formula(10.0, own=10.0)
+    _refined(load, told(10.5, 10.0, outrun=False), told(11.0, 9.0, outrun=True), possible=3000)
+    assert len(load.rates) == 1  # 10.75 is within a twentieth of 10.5, though 9 * 1.155 is less
+    load.pushed = lambda *_, **__: None
+    low, high = told(4.0, 4.0, outrun=False), told(16.0, 10.0, outrun=True)
+    assert _refined(load, low, high, possible=3000) == (low, high)

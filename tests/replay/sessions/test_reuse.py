@@ -9,7 +9,7 @@ import pytest
 
 from replay.sessions.reuse import kv_reuse
 from replay.sessions.session_summary import cache_needs, needs_rows
-from sim import Blackbox, EngineConfig, KVCacheGroup, Requests, simulate
+from sim import UNBOUNDED, Blackbox, EngineConfig, KVCacheGroup, Requests, simulate
 from traces import four_digits
 
 BLOCK = 16
@@ -164,3 +164,47 @@ def test_groups_of_layers_share_what_one_server_keeps(interval: int | None, left
     whole = cache_needs(reuse, EngineConfig(num_gpu_blocks=40, block_size=BLOCK))
     assert whole["num_kept_blocks"] == 40
     assert "one server here has" in needs_rows(whole)[1][1]
+
+
+def prompts_of(lengths: list[int], outputs: list[int], hashes: list[int]) -> Requests:
+    """Requests whose prompts all begin alike, with so many hashed blocks each."""
+    return Requests(
+        arrival_us=np.zeros(len(lengths), np.int64),
+        prompt_tokens=np.array(lengths),
+        output_tokens=np.array(outputs),
+        priority=np.zeros(len(lengths), np.int64),
+        hash_offsets=np.zeros(len(lengths), np.int64),
+        hash_ids=np.arange(max(hashes)),
+        hash_counts=np.array(hashes),
+    )
+
+
+def test_a_prompt_s_last_token_is_computed_and_an_answer_s_last_has_no_block() -> None:
+    """Two equal prompts of three blocks: of 48 tokens two blocks are found, of 49 three."""
+    for length, found in ((48, 2), (49, 3), (33, 2)):
+        reuse = kv_reuse(prompts_of([length] * 2, [1, 1], [3, 3]), np.arange(2), block_size=BLOCK)
+        assert reuse.ideal_frac == found * BLOCK / (2 * length)
+    for output, blocks in ((16, 4), (17, 4), (18, 5)):  # 48 tokens and all but the last of the answer
+        reuse = kv_reuse(prompts_of([48] * 2, [output] * 2, [3, 3]), np.arange(2), block_size=BLOCK)
+        assert reuse.largest == blocks
+
+
+def test_a_cache_of_no_size_finds_nothing_and_a_larger_one_no_more_than_all() -> None:
+    reuse = kv_reuse(prompts_of([49] * 2, [1, 1], [3, 3]), np.arange(2), block_size=BLOCK)
+    assert reuse.hit_frac(0) == reuse.hit_frac(-5) == 0
+    assert reuse.hit_frac(10**9) == reuse.ideal_frac == 48 / 98
+
+
+def test_what_a_cache_needs_is_at_least_the_largest_request_and_told_in_servers() -> None:
+    reuse = kv_reuse(prompts_of([49] * 2, [100, 1], [3, 3]), np.arange(2), block_size=BLOCK)
+    needs = cache_needs(reuse, EngineConfig(num_gpu_blocks=4, block_size=BLOCK))
+    assert reuse.largest == 10
+    assert set(needs["blocks_for"].values()) == {10}
+    assert needs["most_live_blocks"] == 3
+    assert needs["curve"][-1] == (len(reuse.hits) - 1, reuse.ideal_frac)
+    rows = needs_rows(needs)
+    assert "95% of them take 2.500 such servers" in rows[1][1]
+    assert "an unlimited cache would find 49.0% of prompt tokens" in rows[0][1]
+    without = cache_needs(reuse, EngineConfig(num_gpu_blocks=UNBOUNDED, block_size=BLOCK))
+    assert (without["num_gpu_blocks"], without["hit_frac"]) == (0, reuse.ideal_frac)
+    assert len(needs_rows(without)) == 1

@@ -191,6 +191,18 @@ def test_a_window_measures_what_was_sent_in_it_and_finished_in_it(replayed: Repl
     assert late["measured"]["from_us"] == half  # type: ignore[index]
 
 
+@pytest.mark.parametrize("more", [(), ("--instances", "2")])
+def test_a_window_that_holds_no_request_is_refused_and_the_run_s_end_is_said(
+    replayed: Replayed, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]
+) -> None:
+    replayed(drawn())
+    words = ["replay", "w", "--config", "twin.yaml", "--output", "late", *more]
+    assert vtwin.main([*words, "--measure", "1000000s:"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    told = r"--measure: got a time from 278 h in which no request is sent, expected one before the run ends, at \d"
+    assert re.search(told, said), said
+
+
 def test_a_window_behind_a_run_s_end_holds_nothing() -> None:
     window = parse_measured("1000000s:", None).window(duration_us=1_142_000)
     assert window is not None

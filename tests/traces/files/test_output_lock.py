@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,14 @@ def test_commands_that_write_for_long_respect_an_owner(
     with sole_owner(tmp_path / "owned.parquet"), sole_owner(tmp_path / "owned"):
         assert vtwin.main([*command.split(), str(tmp_path / "owned.parquet")]) == 2
     assert "another run writes to" in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_lock_is_a_file_that_anyone_may_open_and_names_its_owner(tmp_path: Path) -> None:
+    mask = os.umask(0)
+    try:
+        with sole_owner(tmp_path / "t"):
+            lock = tmp_path / ".t.lock"
+            assert lock.stat().st_mode & 0o777 == 0o666
+            assert lock.read_text() == str(os.getpid())
+    finally:
+        os.umask(mask)

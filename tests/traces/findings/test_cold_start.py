@@ -94,3 +94,66 @@ def test_twenty_requests_are_the_fewest_that_tell() -> None:
     sent, ttft = np.arange(19) * 50_000.0, np.full(19, 100_000.0)
     ttft[:4] = 1_000_000
     assert cold_start(run(sent, ttft)) is None
+
+
+def test_a_slow_request_is_twice_as_slow_and_five_ms_more() -> None:
+    sent = np.arange(60) * 50_000.0
+    for first, usual, num in (
+        (200_000, 100_000, None),  # just twice
+        (201_000, 100_000, 2),
+        (6_000, 1_000, None),  # just five ms more
+        (6_001, 1_000, 2),
+    ):
+        ttft = np.full(60, float(usual))
+        ttft[:2] = first
+        found = cold_start(run(sent, ttft))
+        assert (None if found is None else found.num) == num
+        assert found is None or (found.ttft_us, found.later_us) == (first, usual)
+
+
+def test_one_slow_request_alone_is_cold_from_more_than_four_times_on() -> None:
+    sent, ttft = np.arange(60) * 50_000.0, np.full(60, 100_000.0)
+    ttft[0] = 400_000
+    assert cold_start(run(sent, ttft)) is None
+    ttft[0] = 401_000
+    assert cold_start(run(sent, ttft)) is not None
+
+
+def test_the_slow_ones_end_with_the_first_half() -> None:
+    sent, ttft = np.arange(40) * 50_000.0, np.full(40, 1_000_000.0)
+    ttft[20:] = 100_000
+    found = cold_start(run(sent, ttft))
+    assert found is not None
+    assert found.num == 20
+
+
+def test_prompts_of_nine_tenths_are_long_enough_to_compare_and_five_of_them_are_needed() -> None:
+    sent, ttft, prompt = np.arange(60) * 50_000.0, np.full(60, 100_000.0), np.full(60, 64)
+    ttft[:3], prompt[:3] = 1_000_000, 1_000
+    prompt[55:] = 900
+    assert cold_start(run(sent, ttft, prompt)) is not None
+    prompt[55] = 899
+    assert cold_start(run(sent, ttft, prompt)) is None
+
+
+def test_a_loop_of_half_the_requests_is_judged_and_a_larger_one_is_not() -> None:
+    sent, ttft = np.arange(40) * 50_000.0, np.full(40, 100_000.0)
+    ttft[:20] = 900_000
+    for users, found in ((20, True), (21, False)):
+        loop = ClosedLoop(concurrency=users)
+        assert (cold_start(run(sent, ttft, loop=loop)) is not None) == found
+
+
+def test_the_wait_for_a_connection_is_not_the_server_s() -> None:
+    sent, ttft = np.arange(20) * 50_000.0, np.full(20, 100_000.0)
+    ttft[:3] = 1_000_000
+    assert cold_start(run(sent, ttft)) is not None
+    waited = np.zeros(20, np.int64)
+    waited[:3] = 900_000
+    assert cold_start(run(sent, ttft).with_columns(connection_wait_us=waited)) is None
+
+
+def test_a_run_that_is_slow_from_its_second_request_on_did_not_begin_cold() -> None:
+    sent, ttft = np.arange(60) * 50_000.0, np.full(60, 100_000.0)
+    ttft[1:4] = 1_000_000
+    assert cold_start(run(sent, ttft)) is None

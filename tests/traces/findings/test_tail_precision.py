@@ -5,9 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.stats import binom
 
+from tests.traces.measured.test_stream_shape import answers
 from traces import fewest_beyond, precision_rows
-from traces.findings.tail_precision import TailPrecision, tail_precision
+from traces.findings.tail_precision import (
+    TailPrecision,
+    _needed,
+    _num_effective,
+    _ranks,
+    _rounded_up,
+    _times_scattered,
+    _up_to,
+    precision_of,
+    tail_precision,
+)
 
 Floats = NDArray[np.float64]
 
@@ -78,3 +90,133 @@ def test_of_few_values_nothing_is_said() -> None:
 def test_the_fewest_beyond_a_percentile_are_those_of_the_binomial_distribution() -> None:
     """0.99^367 is 2.5 %: of so many the largest is above the percentile."""
     assert [fewest_beyond(n) for n in (100, 366, 368)] == [0, 0, 1]
+
+
+@pytest.mark.parametrize("number", [1, 40, 368, 5_000, 29_999])
+def test_the_chances_of_so_many_beyond_the_percentile_are_the_binomial_distribution_s(number: int) -> None:
+    found = _up_to(float(number))
+    assert found is not None
+    assert found == pytest.approx(binom.cdf(np.arange(len(found)), number, 0.01), abs=1e-9)
+    assert found[-1] > 1 - 1e-9
+    assert len(found) <= number + 1
+
+
+def test_of_very_many_values_the_normal_distribution_gives_the_ranks() -> None:
+    assert _up_to(30_000.0) is not None
+    assert _up_to(30_001.0) is None
+    wide = 1.96 * np.sqrt(40_000 * 0.01 * 0.99)
+    assert _ranks(40_000.0) == pytest.approx((400 + wide + 1, 400 - wide))
+    assert fewest_beyond(40_000) == pytest.approx(400 - wide)
+
+
+def test_the_ranks_lie_where_the_chances_pass_two_and_a_half_percent() -> None:
+    most, least = _ranks(5_000.0)
+    assert least is not None
+    at = np.arange(200)
+    chances = binom.cdf(at, 5_000, 0.01)
+    assert np.interp(least - 1, at, chances) == pytest.approx(0.025, rel=1e-6)
+    assert np.interp(most - 1, at, chances) == pytest.approx(0.975, rel=1e-6)
+    most, least = _ranks(367.0)
+    assert least is None
+    assert np.interp(most - 1, at, binom.cdf(at, 367, 0.01)) == pytest.approx(0.95, rel=1e-6)
+
+
+def test_how_many_requests_are_needed_grows_with_the_square_of_the_width() -> None:
+    assert _needed(1_000, 1_000.0, p99=100.0, low=90.0, high=110.0) == 4_000
+    assert _needed(1_000, 1_000.0, p99=100.0, low=99.0, high=101.0) == 40
+    assert _needed(1_000, 1_000.0, p99=0.0, low=0.0, high=0.0) is None
+    assert _needed(1_000, 1_000.0, p99=1e-9, low=1e-9, high=1e-9) == 1
+    # without an upper end: the lower one by its own chance, and four values beyond the percentile at least
+    assert (
+        _needed(200, 100.0, p99=100.0, low=50.0, high=None) == 29_000
+    )  # 200 * (0.5 * 1.96 / 1.645 / 0.05)^2
+    assert _needed(200, 100.0, p99=100.0, low=100.0, high=None) == 800
+
+
+@pytest.mark.parametrize(
+    ("number", "rounded"),
+    [(0.0, 1), (1.0, 1), (9.2, 10), (10.0, 10), (99.0, 99), (100.0, 100), (101.0, 110), (12_345.0, 13_000)],
+)
+def test_a_number_that_is_asked_for_has_two_digits_and_is_no_smaller(number: float, rounded: int) -> None:
+    assert _rounded_up(number) == rounded
+
+
+def test_values_that_scatter_like_independent_ones_are_worth_their_number() -> None:
+    """Each of twenty batches of 100 has one value beyond the percentile: their scatter is none."""
+    values = np.tile(np.arange(100.0), 20)
+    found = known(values)
+    assert (found["n"], found["p99"], found["num_effective"]) == (2000, pytest.approx(98.01), 2000)
+    # all of the tail in one batch, of 100 values of which 20 lie beyond
+    at_once = np.concatenate([np.zeros(1900), np.ones(80), 2 + np.arange(20.0)])
+    of_tail = _times_scattered(at_once, np.sort(at_once), 0.01)
+    means, share = np.array([0.0] * 19 + [0.19]), 0.0095  # the percentile's own value is not beyond it
+    assert of_tail == pytest.approx(means.var(ddof=1) / 20 * 2000 / (share * (1 - share)))
+    of_wider = _times_scattered(at_once, np.sort(at_once), 0.1)
+    means, share = np.array([0.0] * 19 + [1.0]), 0.05
+    assert of_wider == pytest.approx(means.var(ddof=1) / 20 * 2000 / (share * (1 - share)))
+    trust = 20 / of_tail / 20
+    both = trust * of_tail + (1 - trust) * of_wider
+    assert known(at_once)["num_effective"] == pytest.approx(2000 / (1 + (both - 1) * (2.093 / 1.96) ** 2))
+
+
+def test_forty_values_are_the_fewest_and_equal_ones_are_known_exactly() -> None:
+    found = known(np.full(40, 5.0))
+    assert (found["n"], found["p99"], found["low"], found["num_for_5_percent"]) == (40, 5.0, 5.0, 400)
+
+
+def test_the_interval_of_gaps_is_from_the_percentiles_of_batches() -> None:
+    """Forty requests of 11 tokens each: the gaps of one batch of two are twice as long."""
+    times = [
+        [1_000_000 * row + 10_000 * (2 if row < 2 else 1) * index for index in range(11)] for row in range(40)
+    ]
+    found = precision_of(answers(*times, send_time_us=[1_000_000 * row for row in range(40)]), LATENCIES)[
+        "itl_us"
+    ]
+    assert found is not None
+    assert (found["n"], found["p99"], found["num_effective"]) == (400, 20_000, None)
+    half = 2.093 * 10_000 * np.sqrt(19 / 20 / 19)
+    assert found["high"] == pytest.approx(20_000 + half)
+    assert found["low"] == pytest.approx(20_000 - half)
+    assert found["num_for_5_percent"] == _rounded_up(40 * (half / 20_000 / 0.05) ** 2)
+    assert precision_of(answers(*times[:39]), LATENCIES)["itl_us"] is None
+
+
+LATENCIES = {"ttft_us": np.zeros(40), "e2e_us": np.zeros(40)}
+
+
+def test_the_rows_say_what_it_takes_only_where_an_interval_is_wide() -> None:
+    narrow = TailPrecision(
+        n=100, p99=100_000, low=95_000, high=105_000, num_effective=None, num_for_5_percent=70
+    )
+    wide = TailPrecision(
+        n=100, p99=100_000, low=94_000, high=105_000, num_effective=None, num_for_5_percent=1_200
+    )
+    assert precision_rows({"ttft_us": narrow}) == [("p99 within", "TTFT 95 to 105 ms")]
+    assert precision_rows({"ttft_us": narrow, "itl_us": wide})[1] == ("", "for ±5 %: 1,200 requests")
+
+
+def test_a_chance_of_just_two_and_a_half_percent_has_an_upper_end() -> None:
+    """0.99^n is 2.5 % at n = 367.03: of 367 there is no upper end, of 368 it is nearly the largest value."""
+    assert _ranks(367.0)[1] is None
+    least = _ranks(368.0)[1]
+    assert least is not None
+    assert 1.0 <= least < 1.01
+
+
+def test_values_that_scatter_less_than_independent_ones_are_worth_no_more_than_they_are() -> None:
+    values = np.tile(np.arange(200.0), 20)
+    assert _times_scattered(values, np.sort(values), 0.01) == pytest.approx(0.0)
+    assert _num_effective(values, np.sort(values)) == 4000
+
+
+def test_the_percentile_of_gaps_is_the_ninety_ninth() -> None:
+    """400 gaps of 1 to 400 ms in one request after another: the percentile lies between the 396th and the 397th."""
+    times = [
+        np.cumsum([0, *(1000 * (10 * row + index) for index in range(1, 11))]) + 10**8 * row
+        for row in range(40)
+    ]
+    found = precision_of(answers(*times, send_time_us=[10**8 * row for row in range(40)]), LATENCIES)[
+        "itl_us"
+    ]
+    assert found is not None
+    assert found["p99"] == pytest.approx(1000 * (396 + 0.01))

@@ -52,6 +52,9 @@ def test_think_times_are_known_where_all_turns_show_them() -> None:
 
     assert conversations_of([at(0, 0, 50), at(1, 80, 90)]).think_time_us == [None, 30]
     assert conversations_of([at(0, 0, None), at(1, 80, 90)]).think_time_us == [None, None]
+    assert conversations_of([at(0, 0, None), at(1, 80, 90)]).columns()["think_time_us"] is None
+    assert conversations_of([at(0, 0, 50), at(1, 80, 90)]).columns()["think_time_us"] == [None, 30]
+    assert conversations_of([at(0, 0, 50), at(1, 50, 90)]).think_time_us == [None, 0]
     assert conversations_of([at(0, 0, 50), at(1, 40, 90)]).think_time_us == [None, None]
 
 
@@ -60,3 +63,21 @@ def test_a_conversation_of_one_turn_is_none() -> None:
     assert not found.has_any
     assert found.columns() == {}
     assert found.notes == ()
+
+
+def test_turns_without_a_number_are_in_the_order_of_the_record() -> None:
+    found = conversations_of([turn("a", None, 10, 1), turn("b", None, 10, 1), turn("a", None, 12, 1)])
+    assert found.session == ["a", None, "a"]
+    assert found.round_index == [0, None, 1]
+    assert found.notes[0].startswith("1 conversation of several turns: each prompt is taken to hold")
+
+
+def test_conversations_of_either_kind_are_counted() -> None:
+    held = [turn(name, place, 10 + 20 * place, 5) for name in "ab" for place in (0, 1)]
+    apart = [turn(name, place, 10, 5) for name in "cde" for place in (0, 1)]
+    found = conversations_of([*held, *apart])
+    assert [note.partition(":")[0] for note in found.notes] == [
+        "2 conversations of several turns",
+        "3 conversations of several turns",
+    ]
+    assert conversations_of(apart).has_any

@@ -13,7 +13,7 @@ import vtwin
 from traces import ConfigError, TraceError
 from traces.importers.reading_options import ReadingOptions, split_name
 from traces.importers.recognise import recognised
-from traces.importers.recorded import check_load, parts_at, read_recorded, reading_notes
+from traces.importers.recorded import check_load, has_header, parts_at, read_recorded, reading_notes
 from traces.trace_summary import summarize_trace
 
 TWIN = """
@@ -232,3 +232,47 @@ def test_a_format_is_told_by_content_not_by_order_or_name(tmp_path: Path) -> Non
     wide = result() | {"generated_texts": ["x" * 100_000]}
     assert recognised(written("j.json", json.dumps(wide))) == "vllm-bench"
     assert recognised(written("k.jsonl", json.dumps(wide) + "\n" + json.dumps(wide))) == "vllm-bench"
+
+
+def test_a_file_of_no_known_kind_is_told_which_command_converts_it(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(TraceError, match="neither a trace nor of a known format"):
+        read_recorded(tmp_path / "a.csv")
+    with pytest.raises(TraceError) as absent:
+        read_recorded(tmp_path / "absent.csv")
+    assert "neither a trace" not in str(absent.value)
+    (tmp_path / "a.yaml").write_text("mode: real\n")
+    assert has_header(tmp_path / "a.csv")
+    with pytest.raises(TraceError) as torn:
+        read_recorded(tmp_path / "a.csv")
+    assert "neither a trace" not in str(torn.value)
+    (tmp_path / "a.yaml").write_text("benchmarks:\n- 1\n")  # a report of guidellm is no header
+    assert not has_header(tmp_path / "a.csv")
+    assert not has_header(tmp_path / "b.csv")
+
+
+def test_json_is_lines_where_one_ends_and_another_begins(tmp_path: Path) -> None:
+    """A key of a document is sought in all of it, of lines in the first alone."""
+    document = json.dumps(result(), indent=1)
+    row = json.dumps({"timestamp": 0, "input_length": 5, "output_length": 4, "hash_ids": [1]})
+    for text, kind in (
+        (document, "vllm-bench"),
+        (json.dumps(result()) + "\n\n", "vllm-bench"),
+        ("{}\n" + document, None),  # the first line of several says nothing
+        ("{}\n[" + document + "]", "vllm-bench"),
+        (row + "\n" + row, "mooncake"),
+    ):
+        (tmp_path / "f.json").write_text(text)
+        assert recognised(tmp_path / "f.json") == kind, text[:40]
+    (tmp_path / "f.jsonl").write_text(row)
+    assert recognised(tmp_path / "f.jsonl") == "mooncake"
+    (tmp_path / "f.json.gz").write_bytes(gzip.compress(document.encode()))
+    assert recognised(tmp_path / "f.json.gz") == "vllm-bench"
+    (tmp_path / "f.txt").write_text(document)
+    assert recognised(tmp_path / "f.txt") is None
+
+
+def test_a_first_line_that_is_longer_than_the_head_is_read_whole(tmp_path: Path) -> None:
+    row = {"padding": "x" * 200_000, "timestamp": 0, "input_length": 5, "output_length": 4, "hash_ids": [1]}
+    (tmp_path / "f.jsonl").write_text(json.dumps(row) + "\n{}\n")
+    assert recognised(tmp_path / "f.jsonl") == "mooncake"

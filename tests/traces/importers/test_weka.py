@@ -12,6 +12,7 @@ import pytest
 import vtwin
 from traces import TraceError, prompt_tokens, read_trace, session_tree, write_trace
 from traces.importers import read_public
+from traces.importers.weka import MOST_SHARED_TOKENS, SLACK_US, read_weka
 from traces.tables.hash_chains import whole_hashes
 from traces.trace_summary import prefix_hit_ceiling_frac
 
@@ -208,3 +209,76 @@ def test_a_tree_that_is_none_is_refused(
     (tmp_path / "t.csv").write_text("\n".join([COLUMNS, *rows]) + "\n")
     assert vtwin.main(["trace", "check", str(tmp_path / "t")]) == 1
     assert complaint in capsys.readouterr().out
+
+
+def test_rows_count_from_0_and_say_whether_they_streamed(tmp_path: Path) -> None:
+    entries = [request(0, [1], out=0) | {"type": "n"}, request(3, [1, 2], out=1), request(9, [1], think=0.0)]
+    entries[2]["in"] = 1
+    trace = read_public("weka", written(tmp_path / "in", session("a", entries, block_size=1)))
+    assert trace.header.hash_block_size == 1
+    assert trace.cells("round_index").values.tolist() == [0, 1, 2]
+    assert trace.cells("streaming").values.tolist() == [False, True, True]
+    assert trace.cells("output_tokens").values.tolist() == [1, 1, 5]
+    assert trace.cells("num_parent_hashes").values.tolist() == [0, 1, 1]  # the shorter prompt is all known
+    assert trace.cells("think_time_us").values.tolist() == [0, 1_000_000, 0]
+    assert trace.header.source is not None
+    assert trace.header.source.notes[2:] == ("1 answers of 0 tokens are of 1: no server is asked for none",)
+
+
+def test_a_subagent_counts_as_unawaited_by_itself(tmp_path: Path) -> None:
+    """Three subagents, one that ends in time and two that run on."""
+    agents: list[Entry] = [{"t": 3.0, "requests": [request(0, [2], api=api)]} for api in (1.0, 60.0, 70.0)]
+    trace = read_public(
+        "weka", written(tmp_path / "in", session("a", [request(0, [1]), *agents, request(10, [1])]))
+    )
+    assert trace.header.source is not None
+    assert trace.header.source.notes[2].startswith("2 subagents had not ended")
+
+
+def test_a_subagent_begins_no_earlier_than_its_parent(tmp_path: Path) -> None:
+    """``t`` is its end: five seconds of a subagent that ended after three began at 0."""
+    first = {"t": 3.0, "duration_ms": 5000, "requests": [request(0, [2])]}
+    inner = session("a", [first, request(10, [1])])
+    trace = read_public("weka", written(tmp_path / "in", inner))
+    assert trace.cells("arrival_time_us").values.tolist() == [0, 10_000_000]
+
+
+def test_the_blocks_of_tools_and_prompt_have_a_limit(tmp_path: Path) -> None:
+    keys = {"tool_tokens": MOST_SHARED_TOKENS, "block_size": 1 << 20}
+    entry = {**request(0, [1]), "in": 1 << 20}
+    read_public("weka", written(tmp_path / "most", session("a", [entry], **keys)))
+    with pytest.raises(TraceError, match=r"tool_tokens: got .*, expected at most .* with system_tokens"):
+        read_public("weka", written(tmp_path / "more", session("a", [entry], **keys, system_tokens=1)))
+
+
+def test_sessions_have_one_size_of_block_and_a_folder_has_a_file(tmp_path: Path) -> None:
+    two = [session("a", [request(0, [1])]), session("b", [request(0, [1])], block_size=5)]
+    with pytest.raises(TraceError, match=r"got block_size \[4, 5\], expected one for all sessions"):
+        read_public("weka", written(tmp_path / "in", *two))
+    (tmp_path / "none").mkdir()
+    with pytest.raises(TraceError, match="got no file, expected sessions"):
+        read_weka(tmp_path / "none")
+
+
+def test_models_are_told_where_there_are_several(tmp_path: Path) -> None:
+    entries = [request(0, [1]), request(3, [1]) | {"model": "n"}, request(6, [1]) | {"model": 7}]
+    trace = read_public("weka", written(tmp_path / "in", session("a", entries)))
+    assert trace.header.source is not None
+    assert trace.header.source.notes[-1].endswith("(m 1, n 1, none 1)")
+    assert len(trace.header.source.notes) == 3
+
+
+def test_a_session_without_an_id_has_its_files_name_and_blocks_count_from_0(tmp_path: Path) -> None:
+    nameless = {key: value for key, value in session("a", [request(0, [7, 9])]).items() if key != "id"}
+    trace = read_public("weka", written(tmp_path / "in", nameless))
+    assert trace.cells("session_id").values.tolist() == ["0"]
+    assert trace.cells("request_id").values.tolist() == ["0/0"]
+    assert trace.cells("prefix_hashes").values.tolist() == ["0 1"]
+
+
+def test_a_subagent_that_ends_within_the_clocks_slack_is_waited_for(tmp_path: Path) -> None:
+    for late_us, awaited in ((SLACK_US, ["a/1"]), (SLACK_US + 1, [])):
+        agent = {"t": 3.0, "requests": [request(0, [2], api=7.0 + late_us / 1e6)]}
+        entries = [request(0, [1]), agent, request(10, [1])]
+        trace = read_public("weka", written(tmp_path / str(late_us), session("a", entries)))
+        assert trace.cells("awaited_request_ids").known().tolist() == awaited

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from traces import Header, Trace, make_trace, metric_notes, pooled_itl_us, request_metrics, stream_shape
+from traces.measured.stream_shape import text_events
 
 
 def answers(
@@ -155,3 +156,102 @@ def test_itl_and_tpot_agree_where_all_events_hold_as_many_tokens() -> None:
     times = [100_000 + 40_000 * index for index in range(10)]
     latencies = request_metrics(answers(times, tokens=[None] * 10).with_columns(output_tokens=[40]))
     assert latencies["tpot_us"].tolist() == latencies["itl_mean_us"].tolist() == [10_000]
+
+
+def test_six_events_are_the_fewest_that_are_judged() -> None:
+    shape = stream_shape(answers([100_000] * 5, [100_000] * 6, [100_000]))
+    assert shape.can_be_judged.tolist() == [False, True, False]
+    assert stream_shape(answers([100_000], tokens=[5])).can_be_judged.tolist() == [False]
+    assert stream_shape(answers([100_000], tokens=[6])).held_back.tolist() == [True]
+
+
+def test_without_a_table_of_events_only_a_stream_that_took_no_time_was_one_read() -> None:
+    steady, burst = [100_000, 490_000], [490_000, 490_200]
+    trace = answers(steady, burst, num_token_chunks=[40, 40]).with_events(None)
+    shape = stream_shape(trace.with_columns(output_tokens=[40, 40]))
+    assert shape.num_reads.tolist() == [40, 1]
+    assert shape.held_back.tolist() == [False, True]
+
+
+def test_an_answer_without_events_in_the_table_has_no_number_of_them() -> None:
+    trace = answers(STEADY, [7], [0, 100], num_token_chunks=None)
+    assert trace.events is not None
+    trace = trace.with_events(trace.events[trace.events["request_id"] != "1"])
+    shape = stream_shape(trace)
+    assert shape.num_events[[0, 2]].tolist() == [40, 2]
+    assert np.isnan(shape.num_events[1])
+    assert shape.num_reads[2] == 1  # 200 µs apart is together
+    assert shape.first_tokens.tolist() == [1, 1, 2]
+
+
+def test_a_first_read_of_two_tokens_is_no_first_token_of_a_stream_in_clumps() -> None:
+    """Events of one token: one and a half would be the most that may come first."""
+    late = [-(-time // 200_000) * 200_000 for time in range(100_000, 4_100_000, 10_000)]
+    shape = stream_shape(answers([100_000, 100_000, *late[2:]], [100_000, *late[1:]]))
+    assert shape.in_clumps.all()
+    assert shape.first_tokens.tolist() == [2, 1]
+    assert shape.has_ttft.tolist() == [False, True]
+
+
+def reads_of(number: int, *, events: int) -> list[int]:
+    """So many reads, 50 ms apart, of so many events each."""
+    return [100_000 + 50_000 * (index // events) for index in range(number * events)]
+
+
+def test_two_events_a_read_are_clumps_and_more_than_five_in_four_reads_have_no_itl() -> None:
+    shape = stream_shape(
+        answers(
+            reads_of(20, events=2), reads_of(20, events=1), reads_of(10, events=2), reads_of(11, events=2)
+        )
+    )
+    assert shape.in_clumps.tolist() == [True, False, True, True]
+    assert shape.has_tpot.tolist() == [True, True, False, True]
+    five_in_four = [
+        time for index, time in enumerate(reads_of(20, events=1)) for _ in range(2 if index % 4 == 0 else 1)
+    ]
+    shape = stream_shape(answers(five_in_four, [*five_in_four, five_in_four[-1]]))
+    assert (shape.num_events / shape.num_reads).tolist() == [1.25, 1.3]
+    assert shape.has_itl.tolist() == [True, False]
+
+
+def test_a_stream_of_just_ten_thousand_tokens_a_second_is_one() -> None:
+    """100 µs a token behind the first, in reads of 3 events, 300 µs apart."""
+    times = [100_000 + 300 * index for index in range(20)]
+    for tokens, held in ((3, False), (4, True)):
+        trace = answers(times, tokens=[1] + [tokens] * 19)
+        assert stream_shape(trace).held_back.tolist() == [held]
+
+
+def test_a_first_event_has_no_more_tokens_than_the_answer_and_one_at_least() -> None:
+    trace = answers(STEADY, STEADY, first_chunk_tokens=[50, 3]).with_columns(
+        output_tokens=[40, 9], hidden_tokens=[0, 9]
+    )
+    assert stream_shape(trace).first_tokens.tolist() == [40, 1]
+
+
+def test_events_without_tokens_or_of_no_request_are_no_text() -> None:
+    times = [100_000, 110_000, 120_000]
+    trace = answers(times, tokens=[1, 0, 2], num_token_chunks=None)
+    assert trace.events is not None
+    strange = trace.events.assign(request_id="strange")
+    events = text_events(trace.with_events(pd.concat([trace.events, strange], ignore_index=True)))
+    assert events.request.tolist() == [0, 0]
+    assert events.time_us.tolist() == [100_000, 120_000]
+    assert events.num_tokens.tolist() == [1, 2]
+
+
+def test_one_event_of_several_tokens_holds_them_all() -> None:
+    trace = answers([100_000], tokens=[None]).with_columns(output_tokens=[4])
+    assert stream_shape(trace).first_tokens.tolist() == [4]
+    assert stream_shape(trace).is_estimated.tolist() == [True]
+
+
+@pytest.mark.parametrize(("streaming", "known"), [(None, True), (True, True), (False, False)])
+def test_the_number_of_all_events_stands_in_where_nothing_tells_those_with_text_apart(
+    streaming: bool | None, known: bool
+) -> None:
+    unknown = dict.fromkeys(("content_first_time_us", "num_token_chunks"))
+    trace = answers(STEADY, num_chunks=[7], streaming=[streaming], **unknown).with_events(None)
+    assert np.isfinite(stream_shape(trace).num_events).tolist() == [known]
+    told = trace.with_columns(content_first_time_us=[100_000])
+    assert np.isnan(stream_shape(told).num_events).all()

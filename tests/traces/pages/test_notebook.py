@@ -25,8 +25,17 @@ from traces.pages import (
     Terms,
     chart,
     linear,
+    notebook,
 )
-from traces.pages.notebook import MOST_ROWS, NotebookAnswer, NotebookView, notebook_html, plain_page, scoped
+from traces.pages.notebook import (
+    MOST_CHARACTERS,
+    MOST_ROWS,
+    NotebookAnswer,
+    NotebookView,
+    notebook_html,
+    plain_page,
+    scoped,
+)
 
 
 def picture(title: str, points: int = 2) -> Figure:
@@ -146,3 +155,26 @@ def view_of_told(answer: Told) -> NotebookView:
 def test_an_answer_names_the_function_that_draws_it_and_has_a_line_as_repr() -> None:
     assert repr(Told()) == "<Told: first>"
     assert "<p>second</p>" in Told()._repr_html_()
+
+
+def test_columns_with_a_width_are_numbers_and_names_are_set_left() -> None:
+    rows = AlignedRows([["", "name", "none", "bar", "one"], ["x", "a", "b", "c", "d"]], [3, -1, 0, 1, 2])
+    found = re.findall(r'<td class="(\w)">', shown(rows))
+    assert found == ["n", "n", "p", "r", "r"]
+
+
+def test_a_text_and_a_table_of_the_most_that_is_shown_are_whole() -> None:
+    most = "x" * MOST_CHARACTERS
+    assert f"{most}…" not in shown(most)
+    assert f"{most}…" in shown(most + "y")
+    rows = [["rate"], *([f"row {i}"] for i in range(MOST_ROWS))]
+    assert "more row" not in shown(AlignedRows(rows))
+    assert "… 1 more rows are not shown here." in shown(AlignedRows([*rows, ["last"]]))
+
+
+def test_figures_of_just_the_most_bytes_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    figure = picture("TTFT")
+    page = page_with(PageSection(title="First", anchor="a", parts=[Figures(figures=[figure])]))
+    for most, drawn in ((0, 1), (-1, 0)):
+        monkeypatch.setattr(notebook, "MOST_BYTES", len(figure.svg.encode()) + most)
+        assert notebook_html(NotebookView(page=page, parts=[])).count('<svg class="chart"') == drawn

@@ -46,6 +46,9 @@ NUMBERS = FROM_1
 NO_SEED = COUNTS
 NO_TEXT = ("nan", "-1", "0", "None", "True", "an object", "a path without a name")
 NO_PATH = (*NO_TEXT, "a path with a NUL")
+GIVEN_NO_TEXT = ("nan", "-1", "0", "True", "an object", "a path without a name")
+GIVEN_NO_PATH = (*GIVEN_NO_TEXT, "a path with a NUL")
+"""Where None is the default."""
 NO_OBJECT = ("nan", "-1", "0", "None", "True", "an object")
 
 FUNCTIONS: dict[str, tuple[Callable[[Path], Callable[..., object]], dict[str, tuple[str, ...]]]] = {}
@@ -253,6 +256,72 @@ def Options(_: Path) -> Callable[..., object]:  # noqa: N802 - the class it make
 def fit_trace(folder: Path) -> Callable[..., object]:
     base = {"trace": small_trace(), "config": a_twin(folder), "name": "t"}
     return lambda **given: calibrate.fit_trace(**{**base, **given})
+
+
+@function(observed=NO_OBJECT, simulated=NO_OBJECT, by=NO_TEXT)
+def pair_traces(_: Path) -> Callable[..., object]:
+    return lambda **given: calibrate.pair_traces(
+        **{"observed": small_trace(), "simulated": small_trace(), **given}
+    )
+
+
+@function(text=("nan", "None", "True", "an object", "a path without a name"))
+def parse_seconds(_: Path) -> Callable[..., object]:
+    return traces.parse_seconds
+
+
+@function(concurrency=(*FROM_1, "None"), think_time_us=(*COUNTS, "None"))
+def ClosedLoop(_: Path) -> Callable[..., object]:  # noqa: N802 - the class it makes
+    return lambda **given: traces.ClosedLoop(**{"concurrency": 1, **given})
+
+
+LIMITS = dict.fromkeys(("max_body_bytes", "max_prompts", "max_request_tokens"), (*FROM_1, "None"))
+
+
+@function(**LIMITS)
+def RequestLimits(_: Path) -> Callable[..., object]:  # noqa: N802 - the class it makes
+    return replay.RequestLimits
+
+
+@function(
+    timeout_s=NUMBERS,
+    stall_timeout_s=NUMBERS,
+    max_concurrency=FROM_1,
+    drain_s=(*COUNTS, "None"),
+    max_retries=(*COUNTS, "None"),
+    max_retry_wait_s=(*COUNTS, "None"),
+)
+def Limits(_: Path) -> Callable[..., object]:  # noqa: N802 - the class it makes
+    return observe.Limits
+
+
+@function(
+    endpoint=NO_OBJECT,
+    api=NO_TEXT,
+    model=GIVEN_NO_TEXT,
+    limits=NO_OBJECT,
+    warmup=NO_OBJECT,
+    salt=COUNTS,
+    max_error_frac=COUNTS,
+    scrape_s=NUMBERS,
+    engine_log=GIVEN_NO_PATH,
+    tokenizer=GIVEN_NO_PATH,
+    processes=(*FROM_1, "None"),
+    gpu=GIVEN_NO_TEXT,
+    tp=FROM_1,
+)
+def Settings(_: Path) -> Callable[..., object]:  # noqa: N802 - the class it makes
+    return lambda **given: observe.Settings(**{"endpoint": observe.parse_endpoint("http://h"), **given})
+
+
+@function(url=NO_OBJECT, api_key=("nan", "-1", "0", "True", "an object"), headers=NO_OBJECT)
+def parse_endpoint(_: Path) -> Callable[..., object]:
+    return lambda **given: observe.parse_endpoint(**{"url": "http://h", **given})
+
+
+@function(workload=NO_OBJECT, url=NO_OBJECT, api=NO_TEXT, limits=("nan", "-1", "0", "True", "an object"))
+def observe_trace(_: Path) -> Callable[..., object]:
+    return lambda **given: observe.observe_trace(**{"workload": small_trace(), "url": "http://h", **given})
 
 
 @function(max_concurrency=FROM_1, until_us=FROM_1)

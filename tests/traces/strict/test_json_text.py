@@ -9,7 +9,8 @@ import time
 import numpy as np
 import pytest
 
-from traces.strict.json_text import DAMAGED, TooLarge, parse_value, unpacked
+from traces.strict import json_text
+from traces.strict.json_text import DAMAGED, TooLarge, finite, parse_value, unpacked
 
 
 @pytest.mark.parametrize(
@@ -53,3 +54,34 @@ def test_members_one_behind_the_other_and_zeros_behind_them_are_one_file() -> No
     for broken in (content[:-12], b"\x1f\x8b\x07" + content[3:], content[:-7] + b"more"):
         with pytest.raises(DAMAGED):
             unpacked(broken, most=10)
+
+
+def test_long_numbers_are_read_digit_by_digit_and_not_rounded() -> None:
+    for text in (b"[12345678901234567890]", "[12345678901234567890]"):
+        assert parse_value(text) == [12345678901234567890]
+    with pytest.raises(ValueError, match="a number of 21 digits"):
+        parse_value(b"[123456789012345678901]")
+    with pytest.raises(ValueError, match="nested too deep"):
+        parse_value("[" * 100_000)
+    with pytest.raises(ValueError, match="bytes that are no text, at 2"):
+        parse_value(b'["\xff"]')
+
+
+def test_the_fast_reader_reads_what_has_no_long_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_text.json, "loads", lambda *_, **__: pytest.fail("the slow one"))
+    assert parse_value(b'{"a": [1, 2.5]}') == {"a": [1, 2.5]}
+    assert json_text.parser_of(b"1\n[2]\n") is not parse_value
+    assert json_text.parser_of(b"1234567890123456789\n") is parse_value
+
+
+@pytest.mark.parametrize("value", ["inf", "-inf", "nan", float("inf"), "1e400"])
+def test_what_is_no_finite_number_is_refused(value: object) -> None:
+    assert finite("-1.5e3") == -1500
+    with pytest.raises(ValueError, match="which is no finite number"):
+        finite(value)
+
+
+def test_just_as_many_bytes_as_are_allowed_are_unpacked() -> None:
+    assert b"".join(unpacked(gzip.compress(b"abc"), most=3)) == b"abc"
+    with pytest.raises(TooLarge):
+        unpacked(gzip.compress(b"abcd"), most=3)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from traces.errors import TraceError, quoted
-from traces.header import ClientInfo, ClosedLoop, Header, Source
+from traces.header import ClientInfo, Header, Source, loop_of
 from traces.importers.benchmarks.result_rows import (
     Measured,
     columns_of,
@@ -79,7 +79,7 @@ def read_genai_perf(path: Path, *, part: int | None = None) -> Trace:
     header = Header(
         mode="real",
         tool="genai-perf",
-        closed_loop=ClosedLoop(concurrency=users) if type(users) is int and 1 <= users <= 10**6 else None,
+        closed_loop=loop_of(users),
         session_context_growth="accumulate" if any(talks.new_input_tokens) else None,
         client=ClientInfo(library="perf_analyzer", finished=True),
         source=source,

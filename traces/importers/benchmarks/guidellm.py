@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from traces.errors import TraceError
-from traces.header import ClientInfo, ClosedLoop, Header, ServerInfo, Source
+from traces.header import ClientInfo, Header, ServerInfo, Source, loop_of
 from traces.importers.benchmarks.failed_requests import assumed_length, only_length
 from traces.importers.conversation_turns import Conversations, Turn, conversations_of
 from traces.importers.noted import left_out
@@ -373,6 +373,6 @@ def _header(
         start_unix_us=round(origin_s * 1e6),
         server=ServerInfo().learn("args.model", model=model if isinstance(model, str) else None),
         client=ClientInfo(library="httpx", finished=True),
-        closed_loop=ClosedLoop(concurrency=streams) if isinstance(streams, int) and streams >= 1 else None,
+        closed_loop=loop_of(streams),
         source=source,
     )

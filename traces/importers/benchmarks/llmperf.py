@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from traces.errors import TraceError
-from traces.header import ClientInfo, ClosedLoop, Header, ServerInfo, Source
+from traces.header import ClientInfo, Header, ServerInfo, Source, loop_of
 from traces.importers.benchmarks.result_rows import (
     Measured,
     columns_of,
@@ -44,8 +44,6 @@ def read_llmperf(path: Path) -> Trace:
     if not rows:
         raise TraceError(f"{path.name}: got no request of known length, {_HINT}")
     summary, file = _summary(path)
-    users = of(summary, "num_concurrent_requests")
-    users = users if type(users) is int and 1 <= users <= 10**6 else None
     source = Source(
         format="llmperf",
         file=path.name,
@@ -58,7 +56,7 @@ def read_llmperf(path: Path) -> Trace:
         mode="real",
         tool="llmperf",
         server=ServerInfo() if model is None else ServerInfo().learn(file, model=model),
-        closed_loop=None if users is None else ClosedLoop(concurrency=users),
+        closed_loop=loop_of(of(summary, "num_concurrent_requests")),
         client=ClientInfo(library="requests", finished=True),
         source=source,
     )

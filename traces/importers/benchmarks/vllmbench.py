@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from traces.errors import TraceError
-from traces.header import ClientInfo, ClosedLoop, Header, ServerInfo, Source
+from traces.header import ClientInfo, Header, ServerInfo, Source, loop_of
 from traces.importers.benchmarks.failed_requests import assumed_length, only_length
 from traces.importers.noted import left_out
 from traces.importers.reading_options import number_of_part
@@ -250,7 +250,7 @@ def _header(
     model, cap = result.get("model_id"), result.get("max_concurrency")
     at_once = str(result.get("request_rate")) == "inf"
     has_times = rows.starts_s is not None
-    loop = ClosedLoop(concurrency=cap) if at_once and isinstance(cap, int) and cap >= 1 else None
+    loop = loop_of(cap) if at_once else None
     notes = ["prompt lengths are the client's; gaps are between events, not tokens"]
     if asked is not None:
         notes.append(assumed_length(asked))

@@ -14,6 +14,7 @@ import pytest
 
 from replay.model.gpu_memory import GIB
 from replay.model.layers.groups_of_layers import CachedLayers, Dealt, dealt, undivided
+from replay.model.layers.read_layers import connection_parameters, indexer_entry_bytes
 from sim import DEFAULT_VERSION, EngineConfig
 from traces import ConfigError
 
@@ -101,3 +102,13 @@ def test_what_is_dealt_out_is_what_the_engine_takes() -> None:
     found = dealt(layers_of(RECORDED[1]), block_size=16)
     config = EngineConfig(num_gpu_blocks=found.num_blocks(40 * GIB), kv_cache_groups=found.kv_cache_groups)
     assert [group.kind for group in config.kv_cache_groups] == ["sliding"] * 5 + ["full"]
+
+
+def test_what_mixes_streams_is_before_and_behind_both_parts_of_a_layer() -> None:
+    assert connection_parameters(5, streams=4, hidden=100, num_layers=3) == 2 * 3 * 5 * 4 * 100
+    assert connection_parameters(5, streams=2, hidden=1, num_layers=1) == 20
+    assert connection_parameters(5, streams=1, hidden=100, num_layers=3) == 0
+
+
+def test_a_key_of_an_indexer_has_a_scale_for_128_of_it() -> None:
+    assert [indexer_entry_bytes(width) for width in (64, 128, 255, 256)] == [64, 132, 259, 264]

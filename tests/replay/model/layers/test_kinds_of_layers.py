@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 
 from replay.model import ModelShape, read_model_config
+from replay.model.config_json import ModelFields, json_node
 from replay.model.hf_config import find_config
+from replay.model.layers.mamba_models import MOST_FACTOR, _width_of_mlp
 from traces import ConfigError
+from traces.strict.section import section_of
 
 OF_FAMILIES: list[dict[str, Any]] = [
     each["config"] for each in json.loads(Path(__file__).parents[1].joinpath("families.json").read_text())
@@ -90,6 +93,8 @@ WINDOWS: list[tuple[str, tuple[str, ...], dict[str, object], dict[int, int]]] = 
     ("qwen3", (), {"layer_types": ["sliding_attention"] * 6, "sliding_window": 4096}, {0: 6}),
     ("qwen3", ("layer_types",), {"use_sliding_window": True, "max_window_layers": 0}, {4096: 6}),
     ("qwen3", ("layer_types",), {"use_sliding_window": True}, {0: 6}),
+    ("qwen3", (), {"layer_types": ["sliding_attention"] * 6, "use_sliding_window": True}, {4096: 6}),
+    ("qwen3", (), {"layer_types": ["full_attention"] * 6, "use_sliding_window": True}, {0: 6}),
     (
         "qwen3",
         (),
@@ -104,6 +109,28 @@ WINDOWS: list[tuple[str, tuple[str, ...], dict[str, object], dict[int, int]]] = 
     ("llama4_text", ("attention_chunk_size", "no_rope_layers"), {}, {8192: 5, 0: 1}),
     ("llama4_text", (), {"attention_chunk_size": None}, {0: 6}),
 ]
+
+
+@pytest.mark.parametrize(
+    ("said", "width"),
+    [
+        ({"intermediate_size": 300, "block_auto_adjust_ff_dim": False}, 300),
+        ({"intermediate_size": 300}, 200),
+        ({"block_ff_dim": 301}, 200),  # two thirds of 301 are 200.67
+        ({"intermediate_size": 300, "block_multiple_of": 64}, 256),
+        ({"intermediate_size": 384, "block_multiple_of": 64}, 256),
+        ({"intermediate_size": 300, "block_ffn_dim_multiplier": 1.3, "block_multiple_of": 1}, 260),
+        ({"intermediate_size": 300, "block_ffn_dim_multiplier": MOST_FACTOR}, 200 * MOST_FACTOR),
+    ],
+)
+def test_an_mlp_of_lfm2_is_adjusted_as_transformers_does(said: dict[str, object], width: int) -> None:
+    fields = ModelFields(section_of(json_node(said), where="", file="f", error=ConfigError))  # type: ignore[arg-type]
+    assert _width_of_mlp(fields) == width
+    for wrong in (0, -1, MOST_FACTOR + 1, "x"):
+        with pytest.raises(ConfigError, match="block_ffn_dim_multiplier"):
+            _width_of_mlp(
+                fields.replaced({"block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": wrong})
+            )
 
 
 @pytest.mark.parametrize(("model", "without", "fields", "expected"), WINDOWS)

@@ -189,3 +189,44 @@ def test_what_is_no_bailian_trace_is_refused(
 ) -> None:
     with pytest.raises(TraceError, match=said):
         convert("bailian", written(tmp_path / "q.jsonl", rows))
+
+
+def test_azures_offsets_have_minutes_and_rows_without_tokens_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+        "2024-05-10 05:30:01+05:30,10,5\n"
+        "2024-05-09 19:00:00.25-05:00,10,1\n"
+        "2024-05-10 00:00:00,0,5\n"
+        "2024-05-10 00:00:00,0,0\n"
+    )
+    trace = convert("azure", path)
+    assert trace.column("request_id").tolist() == ["0", "1"]
+    assert trace.column("arrival_time_us").tolist() == [750_000, 0]
+    assert trace.header.start_unix_us == 1_715_299_200_250_000
+    assert sum(source_of(trace).left_out.values()) == 2
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00,1,1\nsoon,1,1\n")
+    with pytest.raises(TraceError, match=r"a.csv:3: TIMESTAMP: got 'soon'"):
+        convert("azure", path)
+
+
+def test_bailians_requests_without_tokens_in_or_out_are_left_out(tmp_path: Path) -> None:
+    rows = [
+        chat(1, 3, 1, [5]) | {"output_length": 1},
+        chat(2, 2, 0, []),
+        chat(3, 1, 9, [1]) | {"output_length": 0},
+    ]
+    trace = convert("bailian", written(tmp_path / "q.jsonl", rows))
+    assert trace.column("request_id").tolist() == ["1"]
+    assert sum(source_of(trace).left_out.values()) == 2
+
+
+def test_a_chat_of_the_longest_chain_has_one_root_and_chats_without_parents_are_their_own(
+    tmp_path: Path,
+) -> None:
+    rows = [chat(n, n, 16 * n, list(range(n)), parent=n - 1 if n > 1 else -1) for n in (1, 2, 3)]
+    trace = convert("bailian", written(tmp_path / "q.jsonl", rows))
+    assert trace.column("session_id").tolist() == ["1"] * 3
+    assert trace.column("round_index").tolist() == [0, 1, 2]
+    notes = " ".join(source_of(trace).notes)
+    assert "began before the file does" not in notes

@@ -24,6 +24,8 @@ from tests.traces.importers.otel.spans import (
 )
 from traces import Trace, TraceError, check_trace, format_of, read_trace, request_metrics, write_trace
 from traces.conversion import convert
+from traces.importers.otel.llm_request import LeftOut, SpanRequest, request_of
+from traces.importers.otel.span import Span
 
 
 def converted(tmp_path: Path, content: bytes, name: str = "spans.json") -> Trace:
@@ -321,3 +323,78 @@ def test_a_trace_through_spans_is_the_same_trace(tmp_path: Path) -> None:
     again = converted(tmp_path, request(*reversed(spans)).SerializeToString(), "again.pb")
     assert again.header.start_unix_us == once.header.start_unix_us
     assert again.requests.equals(once.requests)
+
+
+def test_an_answer_of_one_token_and_a_failed_one_of_none_are_rows(tmp_path: Path) -> None:
+    spans = [
+        vllm(1, usage__completion_tokens=1),
+        vllm(2, start_s=1.0, usage__completion_tokens=0),
+    ]
+    trace = converted(tmp_path, lines([spans]))
+    assert column(trace, "output_tokens") == [1]
+    failed = converted(tmp_path, lines([[chat(3, failed="gone", usage__output_tokens=0)]]), "failed.json")
+    assert column(failed, "status") == ["error"]
+    assert column(failed, "output_tokens") == [0]
+    assert "1 spans have impossible token counts: left out" in notes(trace)
+
+
+def test_a_list_of_none_is_no_value_and_of_lists_neither(tmp_path: Path) -> None:
+    document_ = document(vllm(1))
+    attributes = document_["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["attributes"]
+    attributes.append({"key": "gen_ai.response.finish_reasons", "value": {"arrayValue": {"values": []}}})
+    attributes.append({"key": "gen_ai.request.model", "value": {"arrayValue": {"values": "m"}}})
+    trace = converted(tmp_path, json.dumps(document_).encode())
+    assert column(trace, "finish_reason") == [None]
+    assert column(trace, "model") == [None]
+
+
+def request_with(**attributes: object) -> SpanRequest | LeftOut | None:
+    said = {f"gen_ai.{key.replace('__', '.')}": value for key, value in attributes.items()}
+    usual: dict[str, Any] = {
+        "gen_ai.latency.e2e": 0.09,
+        "gen_ai.usage.prompt_tokens": 100,
+        "gen_ai.usage.completion_tokens": 5,
+    }
+    return request_of(
+        Span(
+            trace_id="1",
+            span_id="2",
+            name="llm_request",
+            start_ns=START_NS,
+            end_ns=START_NS + 95_000_000,
+            has_failed=False,
+            message="",
+            attributes={key: value for key, value in (usual | said).items() if value is not None},  # type: ignore[misc]
+        )
+    )
+
+
+def read(**attributes: object) -> SpanRequest:
+    found = request_with(**attributes)
+    assert isinstance(found, SpanRequest)
+    return found
+
+
+def test_the_ends_of_what_a_span_may_say() -> None:
+    assert read().last_token_us == START_NS // 1000 + 90_000
+    assert read(latency__e2e=None).last_token_us == START_NS // 1000 + 95_000
+    assert read(latency__e2e=0.0).last_token_us == START_NS // 1000
+    assert read(latency__e2e=1e6).last_token_us == START_NS // 1000 + 10**12
+    assert request_with(latency__e2e=1.1e6, usage__prompt_tokens=1) is not LeftOut.BAD_TIMES
+    assert read(latency__time_to_first_token=0.09).first_token_us == START_NS // 1000 + 90_000
+    assert read(latency__time_to_first_token=0.0).first_token_us == START_NS // 1000
+    assert read(latency__time_to_first_token=0.090001).first_token_us is None
+    assert read(latency__time_in_queue=True).queue_us is None
+    assert read(usage__prompt_tokens=0).input_tokens == 0
+    assert read(usage__prompt_tokens="12").input_tokens == 12
+    assert read(usage__prompt_tokens=1 << 30).input_tokens == 1 << 30
+    assert request_with(usage__prompt_tokens=(1 << 30) + 1) is LeftOut.BAD_TOKENS
+    assert request_with(usage__prompt_tokens=1.5) is LeftOut.BAD_TOKENS
+    assert request_with(usage__completion_tokens="x") is LeftOut.BAD_TOKENS
+    assert request_with(usage__completion_tokens=None) is LeftOut.NO_TOKENS
+    assert read(request__max_tokens=0).max_tokens is None
+    assert read(request__max_tokens=1).max_tokens == 1
+    assert read(usage__cache_read__input_tokens=100).cached_tokens == 100
+    assert read(usage__cache_read__input_tokens=101).cached_tokens is None
+    assert read(request__id="cmpl-r-0").x_request_id == "r"
+    assert read(request__id="chatcmpl-r-0").x_request_id == "r-0"

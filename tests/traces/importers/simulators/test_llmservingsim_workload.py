@@ -6,10 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from traces import Trace, TraceError, check_trace, format_of, prefix_hit_ceiling_frac, write_trace
 from traces.conversion import convert
+from traces.importers import read_public
+from traces.importers.simulators.llmservingsim_workload import _added, _contains, _lengths, _us
+from traces.strict.limits import MOST_US
 
 
 def flat(arrival_ns: int, prompt: list[int], output: int, *, ids: bool = True) -> dict[str, Any]:
@@ -109,3 +113,57 @@ def test_a_wrong_line_is_named(tmp_path: Path, row: dict[str, Any], said: str) -
     path.write_text(json.dumps(flat(0, [1, 2], 1)) + "\n" + json.dumps(row) + "\n")
     with pytest.raises(TraceError, match=f"w.jsonl:2: .*{said}"):
         convert("llmservingsim", path)
+
+
+VIDUR = (
+    "Request Id,request_e2e_time,request_scheduling_delay,prefill_e2e_time,request_num_prefill_tokens,"
+    "request_num_decode_tokens"
+)
+
+
+def test_vidurs_outcomes_are_times_of_each_request(tmp_path: Path) -> None:
+    """Two requests, 1.5 s apart: gaps between an answer's tokens are known from two tokens on."""
+    (tmp_path / "request_metrics.csv").write_text(
+        f"{VIDUR},request_inter_arrival_delay,request_num_restarts\n"
+        "0,2.0,0.25,1.0,100,3,,0\n1,0.5,0.125,0.5,50,1,1.5,2\n2,,0.125,,50,2,1.5,0\n"
+    )
+    trace = read_public("vidur", tmp_path)
+    assert trace.cells("arrival_time_us").values.tolist() == [0, 1_500_000, 3_000_000]
+    assert trace.cells("content_first_time_us").known().tolist() == [1_000_000, 2_000_000]
+    assert trace.cells("last_token_time_us").known().tolist() == [2_000_000, 2_000_000]
+    assert trace.cells("scheduled_time_us").values.tolist() == [250_000, 1_625_000, 3_125_000]
+    assert trace.cells("itl_mean_us").known().tolist() == [500_000]
+    assert trace.cells("num_preemptions").values.tolist() == [0, 2, 0]
+    assert trace.cells("status").values.tolist() == ["ok", "ok", "incomplete"]
+    (tmp_path / "load.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0.5,7,3\n2,8,1\n")
+    trace = read_public("vidur", tmp_path / "load.csv")
+    assert trace.cells("input_tokens").values.tolist() == [7, 8]
+    assert np.diff(trace.cells("arrival_time_us").values).tolist() == [1_500_000]
+    (tmp_path / "plain.csv").write_text("num_prefill_tokens,num_decode_tokens\n7,3\n")
+    assert len(read_public("vidur", tmp_path / "plain.csv")) == 1
+    with pytest.raises(TraceError, match="got no such file"):
+        read_public("vidur", tmp_path / "none.csv")
+
+
+def test_times_and_lengths_end_where_a_number_does() -> None:
+    most = MOST_US * 1000
+    assert _us({"a": most}, "a", where="w") == MOST_US
+    assert _us({"a": 0}, "a", where="w") == 0
+    assert _us({"a": 1500}, "a", where="w") == 2
+    assert _us({}, "a", where="w") is None
+    for wrong in (most + 1, -1, True, "1", float("nan")):
+        with pytest.raises(TraceError, match="w: a: got"):
+            _us({"a": wrong}, "a", where="w")
+    assert _lengths({"input_toks": 0, "output_toks": 2**63 - 1}, where="w") == (0, 2**63 - 1)
+    for wrong in (-1, 2**63, True):
+        with pytest.raises(TraceError, match="w: output_toks: got"):
+            _lengths({"input_toks": 0, "output_toks": wrong}, where="w")
+
+
+def test_a_prompt_contains_what_came_before_only_where_both_are_known() -> None:
+    assert _contains([1, 2, 3, 4], [1, 2], [3])
+    assert not _contains([1, 2], [1, 2], [3])
+    assert not _contains([1, 2, 4], [1, 2], [3])
+    for missing in ((None, [1], [2]), ([1, 2], None, [2]), ([1, 2], [1], None)):
+        assert not _contains(*missing)
+    assert [_added([(10, 3), (20, 5), (25, 1)], turn) for turn in range(3)] == [10, 7, 0]

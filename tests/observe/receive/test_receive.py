@@ -323,6 +323,7 @@ async def test_half_sent_bodies_close_the_receiver_to_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(receiver_app, "MOST_COMING", 4)
+    monkeypatch.setattr("observe.receive.receiver.SHUTDOWN_PATIENCE_S", 0.05)
     body = protobuf(vllm(1))
     async with receiving(windows_in(tmp_path)) as url:
         host, port = url.removeprefix("http://").split(":")
@@ -343,6 +344,7 @@ async def test_half_sent_bodies_close_the_receiver_to_nobody(
 
 async def test_bytes_on_their_way_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receiver_app, "MOST_POSTS", 2)
+    monkeypatch.setattr("observe.receive.receiver.SHUTDOWN_PATIENCE_S", 0.05)
     async with receiving(windows_in(tmp_path), max_body_bytes=100_000) as url:
         host, port = url.removeprefix("http://").split(":")
         writers = []

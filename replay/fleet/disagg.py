@@ -254,7 +254,7 @@ def _recommended(plan: DisaggPlan) -> list[str]:
         more = f", where the formula asks for {first.prefill:,} + {first.decode:,}"
         more += f" ({told} there in simulation)" if told else ""
     return [
-        f"recommended {last.prefill:,} prefill + {last.decode:,} decode engines{more}",
+        f"recommended, if you split: {last.prefill:,} prefill + {last.decode:,} decode engines{more}",
         *([] if up == 1 else [_spare_text(last, counts, up)]),
         *([f"cost {cost_text(cost)}"] if (cost := _cost_per_hour(plan, counts)) else []),
     ]

@@ -17,12 +17,28 @@ SHORTER = 0.97
 
 
 def headlines(plan: FleetPlan) -> list[str]:
-    """Return what each pool needs in simulation, and what the formula asks for and why, a sentence per pool."""
+    """Return what each pool needs in simulation, and what the formula asks for and why, a sentence per pool.
+
+    Of a pool that never met the objective: that none was enough, and what the last broke.
+    """
+    if plan.together is not None:
+        return []
+    named = [(pool, f"{pool.name}: " if len(plan.pools) > 1 else "") for pool in plan.pools]
     return [
-        _headline(pool, f"{pool.name}: " if len(plan.pools) > 1 else "", plan.objective)
-        for pool in plan.pools
-        if plan.together is None and pool.is_met(plan.objective)
+        _headline(pool, name, plan.objective)
+        if pool.is_met(plan.objective)
+        else _none_enough(pool, name, plan.objective)
+        for pool, name in named
+        if pool.checks
     ]
+
+
+def _none_enough(pool: PoolPlan, name: str, objective: Objective) -> str:
+    broken = (each.text for check in pool.checks for each in limits_of(check, objective) if not each.is_kept)
+    return (
+        f"{name}no number that was tried meets the SLO in simulation; the last: {' and '.join(broken)} with "
+        f"{_engines(pool.engines)}"
+    )
 
 
 def _headline(pool: PoolPlan, name: str, objective: Objective) -> str:

@@ -89,7 +89,7 @@ def _column(pool: PoolPlan, objective: Objective, *, is_judged: bool) -> dict[st
         "longest request": f"{pool.context:,}",
         "seats per engine": f"{at.slots:,}",
         "engines by formula": f"{analytic.engines:,} ({analytic.binding})",
-        "  recommended": f"{pool.engines:,}",
+        ("  the last tried" if pool.is_met(objective) is False else "  recommended"): f"{pool.engines:,}",
         "  with those in repair": f"{pool.provisioned:,}",
         **_spare(pool),
         "TTFT p99, formula": _within(at.ttft_p99_s, objective.ttft_p99_s),
@@ -177,8 +177,7 @@ def _differences(plan: FleetPlan) -> list[str]:
 
 def _changes(pool: PoolPlan, objective: Objective) -> list[str]:
     if pool.is_met(objective) is False:
-        last = " and ".join(filter(None, (broken_text(each, objective) for each in pool.checks)))
-        return [f"{pool.name}: no number that was tried meets the SLO in simulation; the last: {last}"]
+        return []  # the first line says so
     first, said = pool.of_formula, []
     if first is not None and pool.engines > pool.analytic.engines and not keeps(first, objective):
         said.append(

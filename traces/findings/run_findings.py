@@ -221,7 +221,7 @@ def _late(trace: Trace) -> list[RunFinding]:
     text = (
         f"the client was late: the first token of {num:,} of {of:,} answers was read together with further ones, so "
         f"TTFT may be up to {shown_time(quantiles['p99'])} too long (p99; mean "
-        f"{shown_time(float(early_us(trace)[ok].mean()))}). A quieter machine, or --processes, shows"
+        f"{shown_time(float(early_us(trace)[ok].mean()))}). A quieter machine, or --processes N, would tell"
     )
     return [RunFinding(kind=LATE, num=num, of=of, text=text)]
 

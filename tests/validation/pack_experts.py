@@ -38,7 +38,7 @@ def rows_of(root: Path) -> pd.DataFrame:
 
 
 def packed(rows: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Return the arrays: ``tokens`` [t], names of GPUs, versions and precisions, ``slices`` [n, 9], ``units`` [n, t]."""
+    """Return ``tokens`` [t], names of GPUs, versions and precisions, ``slices`` [n, 9], ``units`` [n, t]."""
     names = {
         key: sorted(rows[column].unique())
         for key, column in (("gpus", "gpu"), ("versions", "vllm"), ("precisions", "moe_dtype"))
@@ -51,7 +51,7 @@ def packed(rows: pd.DataFrame) -> dict[str, np.ndarray]:
     fastest = numbered.groupby(["gpu", "vllm", "moe_dtype", *COLUMNS, "num_tokens"])["latency"].min()
     wide = fastest.unstack("num_tokens") * US_PER_MS
     slices = np.array(wide.index.tolist(), np.int32)
-    assert slices.shape[1] == len(SLICE)  # noqa: S101 - what the reader expects
+    assert slices.shape[1] == len(SLICE)
     return {key: np.array(each) for key, each in names.items()} | {
         "tokens": wide.columns.to_numpy(np.int32),
         "slices": slices,

@@ -62,7 +62,9 @@ def expert_curve(
                 slices = [wanted] if is_exact else _near(found, wanted)
                 for each in slices:
                     if each in found:
-                        return _curve(found[each], each[0] / wanted[0], f"{name}, vLLM {measured}, {precision}")
+                        return _curve(
+                            found[each], each[0] / wanted[0], f"{name}, vLLM {measured}, {precision}"
+                        )
     return None
 
 
@@ -74,7 +76,9 @@ def _nearest(version: str) -> tuple[str, ...]:
     minor = minor_version(version)
     if minor is not None and minor < NEW_KERNELS:
         return ("0.14", "0.22", "0.24")
-    return ("0.22", "0.24", "0.14") if minor is not None and minor < NEWEST_KERNELS else ("0.24", "0.22", "0.14")
+    return (
+        ("0.22", "0.24", "0.14") if minor is not None and minor < NEWEST_KERNELS else ("0.24", "0.22", "0.14")
+    )
 
 
 def _near(found: dict[tuple[int, int], Any], wanted: tuple[int, int]) -> list[tuple[int, int]]:

@@ -199,7 +199,11 @@ def _compressed(group: ModelFields, written: str, *, dtype: Precision) -> Precis
     activations = group.mapping("input_activations")
     is_float = weights.text("type") == "float"
     if bits == 8 and activations is not None:
-        return _in_blocks(weights, "block_structure") if is_float else Precision(name="int8", bytes_per_weight=1.0, matmul="int8")
+        return (
+            _in_blocks(weights, "block_structure")
+            if is_float
+            else Precision(name="int8", bytes_per_weight=1.0, matmul="int8")
+        )
     if bits == 4 and is_float:
         matmul: MatmulKind = "16bit" if activations is None else "fp4"
         return Precision(name="nvfp4", bytes_per_weight=NVFP4_BYTES, matmul=matmul)

@@ -119,7 +119,9 @@ def test_layers_that_cut_inputs_in_blocks_or_are_latent_are_counted() -> None:
     assert peak_times(shape(), find_gpu("H200")).latent_layers == 0
 
 
-def twin(folder: Path, *, model: str = QWEN, tp: int = 1, coefficients: str = "{}", gpu: str = "H100") -> Path:
+def twin(
+    folder: Path, *, model: str = QWEN, tp: int = 1, coefficients: str = "{}", gpu: str = "H100"
+) -> Path:
     path = folder / "twin.yaml"
     path.write_text(
         f"hardware: {{gpu: {gpu}, tp: {tp}}}\n"
@@ -151,7 +153,11 @@ def test_coefficients_are_those_that_were_learned_beside_the_table(tmp_path: Pat
 
 
 def test_whole_experts_that_nobody_asked_for_are_told(tmp_path: Path) -> None:
-    told = [note for note in load_config(twin(tmp_path, model=MINIMAX, tp=8, gpu="H200")).notes if "whole experts" in note]
+    told = [
+        note
+        for note in load_config(twin(tmp_path, model=MINIMAX, tp=8, gpu="H200")).notes
+        if "whole experts" in note
+    ]
     assert len(told) == 1
     assert "hardware.tp 8" in told[0]
     assert not [note for note in load_config(twin(tmp_path, model=MINIMAX, tp=4)).notes if "whole" in note]

@@ -25,8 +25,8 @@ class Physics(Analytic):
     is in place of their products, reading and tiles, ``head`` of the LM head, ``activation`` of vectors through
     memory, ``tensor_parallel`` of the bytes of the collectives. Overheads in µs: ``layer_us`` per layer,
     ``moe_layer_us`` per layer with experts, ``interleaved_moe_layer_us`` the same where not all layers have some,
-    ``block_us`` per layer that cuts inputs to FP8 in blocks, ``latent_us``
-    per layer with latent attention, ``all_reduce_us`` per collective, ``request_us`` per request in the step, ``step_us`` per step; ``cpu_step_us`` and
+    ``block_us`` per layer that cuts inputs to FP8 in blocks, ``latent_us`` per layer with latent attention,
+    ``all_reduce_us`` per collective, ``request_us`` per request in the step, ``step_us`` per step; ``cpu_step_us`` and
     ``cpu_request_us`` of the process that schedules, hidden behind the GPU but for ``cpu_exposed``. ``exposed``: how
     much of the shorter of products and reading is not hidden behind the other.
     """

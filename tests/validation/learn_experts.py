@@ -18,7 +18,7 @@ from scipy.optimize import least_squares
 
 from replay.twin.latency import physics_sets
 from sim import LatencyModel, PeakTimes, Physics
-from tests.validation.silicon import MODEL_CLASSES, Point, Prepared, log_errors, prepare, read_points
+from tests.validation.silicon import GPUS, MODEL_CLASSES, Point, Prepared, log_errors, prepare, read_points
 
 # name: (expected, how far off it may well be, as a standard deviation of the log)
 PRIORS = {
@@ -122,8 +122,8 @@ SPLITS: dict[str, Callable[[Point], bool]] = {
 def line(name: str, errors: Floats) -> str:
     """Return a row: medians of the absolute errors, and of the errors."""
     ttft, tpot = np.expm1(errors).T * 100
-    figures = f"{np.median(abs(tpot)):.1f} | {np.median(tpot):+.1f} | {np.median(abs(ttft)):.1f} | {np.median(ttft):+.1f}"
-    return f"| {name} | {len(errors)} | {figures} |"
+    figures = [f"{np.median(abs(each)):.1f} | {np.median(each):+.1f}" for each in (tpot, ttft)]
+    return f"| {name} | {len(errors)} | {' | '.join(figures)} |"
 
 
 def main() -> None:
@@ -131,7 +131,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("VTWIN_DATA", "../shared/data")))
     options = parser.parse_args()
-    points, _ = read_points(options.data / "aiconfigurator_silicon" / "vllm_agg.csv")
+    points, _ = read_points(options.data / "aiconfigurator_silicon" / "vllm_agg.csv", gpus=GPUS.values())
     tuned = prepare(drawn([point for point in points if point.is_ours_to_tune]))
     x = learn([each for each in tuned if not is_doubtful(each.point)])
     for name, value in coefficients(x).items():

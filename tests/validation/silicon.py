@@ -1,4 +1,4 @@
-"""Measured TTFT and TPOT of vLLM on H100 and H200 (AIConfigurator's silicon samples), simulated from config.json alone.
+"""Measured TTFT and TPOT of vLLM on H100 to B300 (AIConfigurator's silicon samples), simulated from config.json alone.
 
 Each point is a closed loop of given concurrency and lengths. A third of the configurations, drawn by a hash of what
 they are, may be tuned on; the tables are of the others.
@@ -10,7 +10,7 @@ import csv
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from replay.model.model_peak import peak_times
 from replay.twin.latency import EXPERTS_PHYSICS, physics_sets, usual_physics
 from sim import EngineConfig, LatencyModel, PeakTimes, Physics, Requests, Roofline, simulate
 
+HOPPER = ("H100", "H200")
 GPUS = {"h100_sxm": "H100", "h200_sxm": "H200", "b200_sxm": "B200", "b300_sxm": "B300"}
 MODEL_CLASSES = {
     "meta-llama/Llama-3.1-70B": "dense",
@@ -75,14 +76,14 @@ class Point:
         return int(hashlib.sha256(name.encode()).hexdigest(), 16) % 3 == 0
 
 
-def read_points(path: Path) -> tuple[list[Point], Counter[str]]:
+def read_points(path: Path, *, gpus: Collection[str] = HOPPER) -> tuple[list[Point], Counter[str]]:
     """Return the points that one engine can stand for, each once, and how many were left out why."""
     points: dict[tuple[object, ...], Point] = {}
     left_out: Counter[str] = Counter()
     with path.open() as file:
         for row in csv.DictReader(file):
-            if row["system"] not in GPUS:
-                left_out["not on H100, H200, B200 or B300"] += 1
+            if GPUS.get(row["system"]) not in gpus:
+                left_out[f"not on {', '.join(gpus)}"] += 1
                 continue
             reason = unfit(row)
             if reason:
@@ -235,12 +236,17 @@ def log_errors(prepared: Sequence[Prepared], make: Callable[[PeakTimes], Latency
     return np.array(rows)
 
 
+def without_measured(peak: PeakTimes) -> PeakTimes:
+    """Return peak times with the formula for experts in place of what was measured."""
+    return replace(peak, experts_tokens=(), experts_us=())
+
+
 def physics(name: str | None = None) -> Callable[[PeakTimes], LatencyModel]:
     """Return what makes physics of a named set of coefficients, or of the one that it takes without a name."""
 
     def make(peak: PeakTimes) -> LatencyModel:
         if name not in (None, EXPERTS_PHYSICS):
-            peak = replace(peak, experts_tokens=(), experts_us=())
+            peak = without_measured(peak)
         coefficients = physics_sets()[name] if name else usual_physics(peak)
         return Physics(peak=peak, **coefficients)  # type: ignore[arg-type]
 
@@ -255,9 +261,18 @@ MODELS: MAKES = {
 }
 
 
+def _is_shown(name: str, group: str) -> bool:
+    """Return whether a row says something: the older set is another for experts alone, BLIS's is shown by class."""
+    if name == "physics, silicon-2026":
+        return (
+            group.startswith("MoE") or MODEL_CLASSES.get(group.split(",", maxsplit=1)[0], "dense") != "dense"
+        )
+    return name in ("roofline", "physics") or group in MODEL_CLASSES.values()
+
+
 def table(data: Path) -> str:
     """Return the Markdown tables: errors per class, per GPU, per model; and the coverage."""
-    points, left_out = read_points(data / "vllm_agg.csv")
+    points, left_out = read_points(data / "vllm_agg.csv", gpus=GPUS.values())
     judged = prepare(point for point in points if not point.is_ours_to_tune)
     num_tuned = len(points) - len(judged)
     errors = {name: np.abs(np.expm1(log_errors(judged, make))) * 100 for name, make in MODELS.items()}
@@ -273,6 +288,8 @@ def table(data: Path) -> str:
     ]
     for group in sorted(groups, key=lambda name: (name.count("/"), name)):
         for name in MODELS:
+            if not _is_shown(name, group):
+                continue
             ttft, tpot = errors[name][groups[group]].T
             figures = [np.median(tpot), np.quantile(tpot, 0.9), np.median(ttft), np.quantile(ttft, 0.9)]
             shown = " | ".join(f"{figure:.1f}" for figure in figures)

@@ -51,6 +51,7 @@ PRIOR_WIDTHS = {
     "decode_kv": 0.4,
     "weights": 0.25,
     "expert_weights": 0.4,
+    "experts_measured": 0.2,
     "head": 0.4,
     "activation": 0.6,
     "tensor_parallel": 0.6,
@@ -58,6 +59,8 @@ PRIOR_WIDTHS = {
     "layer_us": 0.7,
     "moe_layer_us": 0.7,
     "interleaved_moe_layer_us": 0.7,
+    "block_us": 0.7,
+    "latent_us": 0.7,
     "all_reduce_us": 0.7,
     "request_us": 0.8,
     "step_us": 0.8,
@@ -284,18 +287,20 @@ def _with(model: KnownModel, values: Mapping[str, float]) -> KnownModel:
     return replace(model, **values)  # type: ignore[arg-type]  # coefficients are the fields that are floats
 
 
+PARTS = {"experts_measured": "experts_us", "block_us": "block_layers", "latent_us": "latent_layers"}
+"""Coefficients, and the peak time without which they describe nothing."""
+
+
 def _matters(name: str, served: Sequence[ServedTrace]) -> bool:
     """Return whether any of the servers has the parts that a coefficient describes: experts, several GPUs."""
     models = [_model(each) for each in served]
     peaks = [model.peak for model in models if isinstance(model, Physics)]
-    if name in (
-        "expert_compute",
-        "expert_weights",
-        "expert_tile",
-        "moe_layer_us",
-        "interleaved_moe_layer_us",
-    ):
+    if name in ("expert_compute", "expert_weights", "expert_tile"):
+        return any(peak.num_experts and not peak.experts_us for peak in peaks)
+    if name in ("moe_layer_us", "interleaved_moe_layer_us"):
         return any(peak.num_experts for peak in peaks)
+    if name in PARTS:
+        return any(getattr(peak, PARTS[name]) for peak in peaks)
     if name in ("tensor_parallel", "all_reduce_us"):
         return any(peak.tp > 1 for peak in peaks)
     return True

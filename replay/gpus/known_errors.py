@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -56,13 +56,7 @@ def known_error(shape: ModelShape, gpu: str, model: str) -> KnownError | None:
     """
     if any(each.state or each.indexer or each.compression for each in shape.mixers):
         return None
-    kind = "dense" if shape.experts is None else "MoE"
+    kind = "dense" if shape.experts is None else "MoE, MLA" if shape.attention.is_mla else "MoE"
     rows = {each.points: each for each in known_errors() if each.model == model}
-    if shape.experts is not None and shape.attention.is_mla and "MoE, MLA" in rows:
-        return rows["MoE, MLA"]
     own = rows.get(f"{kind}, {gpu}")
-    if own is None:
-        return rows.get(kind)
-    return KnownError(
-        **{**{name: getattr(own, name) for name in KnownError.__slots__}, "is_of_this_gpu": True}
-    )
+    return replace(own, is_of_this_gpu=True) if own is not None else rows.get(kind)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from replay.model.gpus import Gpu
@@ -53,6 +53,16 @@ class Layout:
     def expert_ranks(self, tp: int) -> int:
         """Return how many GPUs share a layer's experts, whole ones or a slice of each (vLLM: TP x DP)."""
         return tp * self.dp
+
+    def served(self, shape: ModelShape, *, tp: int) -> Layout:
+        """Return the layout that vLLM can start: whole experts where slices would cut a block of FP8 weights.
+
+        vLLM refuses a slice whose width its blocks do not divide (vllm 0.32.0 fp8.py: Fp8MoEMethod.create_weights).
+        """
+        experts, block = shape.experts, shape.expert_precision.block
+        if experts is None or not block or experts.intermediate_size % (self.expert_ranks(tp) * block) == 0:
+            return self
+        return replace(self, enable_expert_parallel=True)
 
     def expert_share(self, shape: ModelShape, *, tp: int) -> float:
         """Return which share of all experts' weights the fullest GPU has."""

@@ -7,6 +7,7 @@ from typing import TypedDict
 
 from replay.model.gpu_memory import check_parallel
 from replay.model.gpus import Gpu
+from replay.model.kernels.expert_kernels import expert_curve
 from replay.model.layout import ONE_NODE, SENDS_EVERYTHING, Layout
 from replay.model.operator_forms import (
     CHUNK,
@@ -18,6 +19,7 @@ from replay.model.operator_forms import (
     state_form,
 )
 from replay.model.shape import ModelShape, Precision
+from sim import DEFAULT_VERSION
 from sim.latency import PeakTimes
 from traces import ConfigError
 
@@ -38,10 +40,20 @@ mhc_pre_tilelang, mhc_post_tilelang)."""
 
 
 def peak_times(
-    shape: ModelShape, gpu: Gpu, *, tp: int = 1, pp: int = 1, layout: Layout = ONE_NODE
+    shape: ModelShape,
+    gpu: Gpu,
+    *,
+    tp: int = 1,
+    pp: int = 1,
+    layout: Layout = ONE_NODE,
+    version: str = DEFAULT_VERSION,
 ) -> PeakTimes:
-    """Return what each part of a step takes one of ``tp`` GPUs, over all layers. Raises ConfigError on a bad tp."""
+    """Return what each part of a step takes one of ``tp`` GPUs, over all layers. Raises ConfigError on a bad tp.
+
+    ``version``: of vLLM, whose kernels for experts differ. Experts that cannot be cut for so many GPUs are whole.
+    """
     check_parallel(shape, tp=tp, pp=pp)
+    layout = layout.served(shape, tp=tp)
     layout.check(shape, tp=tp)
     refuse_not_timed(shape)
     bandwidth, rate16 = gpu.bytes_per_us(), gpu.flops_per_us("16bit")
@@ -79,6 +91,11 @@ def peak_times(
         windowed_kv_entry=part.entry_bytes / bandwidth,
         window=part.tokens,
         **_states(shape, gpu, tp=tp),
+        **_measured(shape, gpu, tp=tp, layout=layout, version=version),
+        block_layers=shape.num_layers if shape.expert_precision.block or shape.mlp_precision.block else 0,
+        latent_layers=sum(
+            each.num_layers for each in shape.mixers if each.attention is not None and each.attention.is_mla
+        ),
         dp=layout.dp,
         ep=layout.expert_ranks(tp) if layout.enable_expert_parallel else 1,
         tp=tp,
@@ -134,6 +151,22 @@ def _mixing(shape: ModelShape, gpu: Gpu, *, tp: int) -> tuple[_Mixing, _Mixing]:
             )
             whole, part = (whole, _plus(part, seen)) if each.is_windowed else (_plus(whole, seen), part)
     return whole, part
+
+
+class Measured(TypedDict):
+    """The fields of ``PeakTimes`` that are what experts took."""
+
+    experts_tokens: tuple[float, ...]
+    experts_us: tuple[float, ...]
+
+
+def _measured(shape: ModelShape, gpu: Gpu, *, tp: int, layout: Layout, version: str) -> Measured:
+    """Return what a layer's experts took; nothing of engines that share experts: their tokens differ by step."""
+    whole = tp if layout.enable_expert_parallel else 1
+    found = None if layout.dp > 1 else expert_curve(shape, gpu, tp=tp, ep=whole, version=version)
+    if found is None:
+        return Measured(experts_tokens=(), experts_us=())
+    return Measured(experts_tokens=found.tokens, experts_us=found.time_us)
 
 
 class States(TypedDict):

@@ -22,13 +22,15 @@ class Precision:
     """How weights are kept and multiplied. ``bytes_per_weight`` includes the scales of its groups.
 
     ``others``: (name, how it is multiplied, share of the weights) of those that a checkpoint keeps otherwise;
-    ``bytes_per_weight`` is the mean over all.
+    ``bytes_per_weight`` is the mean over all. ``block``: rows, and columns, of the weights that share a scale, where
+    they are cut in squares (DeepSeek-V3's FP8); 0: they are not.
     """
 
     name: str
     bytes_per_weight: float
     matmul: MatmulKind
     others: tuple[tuple[str, MatmulKind, float], ...] = ()
+    block: int = 0
 
     def __str__(self) -> str:
         """Return the name, with the shares that are kept otherwise."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from replay.twin.defaults import COEFFICIENTS, FittedModel, version_number
     from replay.twin.keys.latency_keys import EXTENDED_MEANINGS
     from replay.twin.keys.overlay import Setting
-    from replay.twin.latency import DEFAULT_PHYSICS, physics_covers, physics_sets
+    from replay.twin.latency import physics_covers, usual_physics
     from replay.twin.own.own_code import with_code_option
     from replay.twin.placeholder import placeholder_notes
     from replay.twin.profiled_table import AFTER, StepTableFile, write_step_tables
@@ -19,17 +19,16 @@ if TYPE_CHECKING:
 __all__ = [
     "AFTER",
     "COEFFICIENTS",
-    "DEFAULT_PHYSICS",
     "EXTENDED_MEANINGS",
     "FittedModel",
     "Setting",
     "StepTableFile",
     "name_of",
     "physics_covers",
-    "physics_sets",
     "placeholder_notes",
     "read_config_text",
     "twin_of",
+    "usual_physics",
     "version_number",
     "with_code_option",
     "write_step_tables",
@@ -38,17 +37,16 @@ __all__ = [
 _HOMES = {
     "AFTER": "replay.twin.profiled_table",
     "COEFFICIENTS": "replay.twin.defaults",
-    "DEFAULT_PHYSICS": "replay.twin.latency",
     "EXTENDED_MEANINGS": "replay.twin.keys.latency_keys",
     "FittedModel": "replay.twin.defaults",
     "Setting": "replay.twin.keys.overlay",
     "StepTableFile": "replay.twin.profiled_table",
     "name_of": "replay.twin.config_write",
     "physics_covers": "replay.twin.latency",
-    "physics_sets": "replay.twin.latency",
     "placeholder_notes": "replay.twin.placeholder",
     "read_config_text": "replay.twin.config_read",
     "twin_of": "replay.twin.config_read",
+    "usual_physics": "replay.twin.latency",
     "version_number": "replay.twin.defaults",
     "with_code_option": "replay.twin.own.own_code",
     "write_step_tables": "replay.twin.profiled_table",

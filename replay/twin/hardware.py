@@ -18,7 +18,7 @@ from replay.model.layout import ONE_NODE, All2AllBackend, Layout
 from replay.model.model_peak import peak_times
 from replay.model.shape import ModelShape
 from replay.model.vision.tower import MMEncoderTPMode
-from sim import EngineConfig, InvalidConfig
+from sim import DEFAULT_VERSION, EngineConfig, InvalidConfig
 from sim.latency import LatencyModel, PeakTimes
 from traces import ConfigError
 from traces.strict.section import Section
@@ -109,6 +109,11 @@ class Hardware:
             written = [name for name in LAYOUT_KEYS if name in self.written and name != "pp"]
             return _without_peak(written, model)
         notes = []
+        if model.peak.ep > 1 and not self.layout.enable_expert_parallel:
+            notes.append(
+                f"hardware.tp {self.tp}: the experts' FP8 weights are in blocks that so many GPUs would cut, which "
+                "vLLM refuses; each GPU is taken to have whole experts (enable_expert_parallel)"
+            )
         if ranks and ranks != self.layout.dp:
             notes.append(
                 f"cluster.lockstep: {ranks} instances in step, hardware.dp {self.layout.dp}; expected the same "
@@ -287,7 +292,14 @@ def peak_of(
         )
     if hardware is None:
         root.fail("hardware", got="nothing", expected="a GPU's name, such as H100, or a mapping")
-    return peak_times(shape, hardware.gpu, tp=hardware.tp, pp=hardware.pp, layout=hardware.layout)
+    return peak_times(
+        shape,
+        hardware.gpu,
+        tp=hardware.tp,
+        pp=hardware.pp,
+        layout=hardware.layout,
+        version=root.text("vllm_version") or DEFAULT_VERSION,
+    )
 
 
 def read_peak(section: Section) -> PeakTimes:
@@ -302,6 +314,8 @@ def read_peak(section: Section) -> PeakTimes:
             given[name] = section.boolean(name)
         elif kind == "int":
             given[name] = section.integer(name, least=0)
+        elif kind.startswith("tuple"):
+            given[name] = section.numbers(name)
         else:
             value = section.decimal(name, expected="a number of µs >= 0")
             given[name] = float(value) if value is not None else 0.0
@@ -318,4 +332,6 @@ def peak_lines(peak: PeakTimes) -> list[str]:
 
 
 def _written(value: object) -> str:
+    if isinstance(value, tuple):
+        return repr(list(value))
     return str(value).lower() if isinstance(value, bool) else repr(value)

@@ -76,16 +76,21 @@ def _columns(model: Analytic, table: StepTable) -> tuple[Operators, Operators, O
     The columns are linear in ``PeakTimes``, so that a part is what goes when its times at the peak are taken away.
     """
     peak = model.peak
-    without_experts = replace(model, peak=replace(peak, expert_matmul=0.0, expert_weights=0.0)).step_table()
+    no_experts = replace(peak, expert_matmul=0.0, expert_weights=0.0, experts_tokens=(), experts_us=())
+    without_experts = replace(model, peak=no_experts).step_table()
     silent = replace(peak, **dict.fromkeys(COLLECTIVES, 0))  # type: ignore[arg-type]  # numbers all
     without_collectives = replace(model, peak=silent, all_reduce_us=0.0).step_table()  # type: ignore[call-arg]
     without_vectors = replace(model, peak=replace(peak, activation=0.0, kv_write=0.0)).step_table()
     collectives = table.rest - without_collectives.rest
     vectors = table.rest - without_vectors.rest
+    rest = {"vectors": vectors, "collectives": collectives}
+    if peak.experts_us:  # nothing hides behind them
+        rest["experts"] = table.rest - without_experts.rest
+    rest["overhead"] = table.rest - np.sum(list(rest.values()), axis=0)
     return (
         {"matmul": without_experts.compute, "experts": table.compute - without_experts.compute},
         {"weights": without_experts.reading, "expert_weights": table.reading - without_experts.reading},
-        {"vectors": vectors, "collectives": collectives, "overhead": table.rest - collectives - vectors},
+        rest,
     )
 
 

@@ -35,6 +35,10 @@ class PeakTimes:
     - ``all_to_all`` x T: the bytes of ``num_all_to_alls``, that bring tokens to the GPUs with their experts and back.
       ``dp``: engines in step that share the experts, of which this is one, the others taken to have as many tokens.
       ``ep``: GPUs that each have whole experts; 1: every GPU has a slice of each.
+    - ``experts_us``: what one layer's routed experts took this GPU, measured at the tokens ``experts_tokens``; none:
+      nobody measured them. It is what kernels take, reading included, and in place of the two above (``Physics``).
+    - ``block_layers``: layers whose products cut their inputs to FP8 in blocks first, which is a kernel of its own.
+      ``latent_layers``: those with latent attention, whose projections are twice as many kernels.
     - ``waiting``: what all collectives of a step take beside launch and bytes: skew, hops between nodes.
     """
 
@@ -72,13 +76,32 @@ class PeakTimes:
     tp: int = 1
     pp: int = 1
     is_grouped: bool = False
+    block_layers: int = 0
+    latent_layers: int = 0
+    experts_tokens: tuple[float, ...] = ()
+    experts_us: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         """Check all; raises InvalidConfig."""
         for field in fields(self):
-            value = getattr(self, field.name)
-            if not (np.isfinite(value) and value >= 0):
-                raise InvalidConfig(f"{field.name}: got {value!r}, expected a finite number >= 0")
+            values = np.atleast_1d(getattr(self, field.name))
+            if not (np.isfinite(values) & (values >= 0)).all():
+                got = getattr(self, field.name)
+                raise InvalidConfig(f"{field.name}: got {got!r}, expected a finite number >= 0")
+        self._check_measured()
+
+    def _check_measured(self) -> None:
+        tokens, times = self.experts_tokens, self.experts_us
+        if len(tokens) != len(times):
+            raise InvalidConfig(
+                f"experts_us: got {len(times)} times, expected one for each of the {len(tokens)} experts_tokens"
+            )
+        if any(low >= high for low, high in zip((0.0, *tokens), tokens, strict=False)):
+            raise InvalidConfig(
+                "experts_tokens: got numbers that do not rise, expected each above the one before"
+            )
+        if any(time <= 0 for time in times):
+            raise InvalidConfig("experts_us: got 0, expected times > 0")
 
     def of_states(self) -> dict[str, Any]:
         """Return what layers that keep a state take, by the names of ``StepTable``."""
@@ -131,6 +154,17 @@ class PeakTimes:
             return tokens
         wasted = self.experts_touched_frac(tokens) * self.num_experts / self.dp * tile / 2
         return np.asarray(tokens * self.expert_imbalance(tokens) + wasted / self.num_experts_per_token)
+
+    def measured_experts(self, tokens: Floats) -> Floats:
+        """Return what the experts of all layers took, µs, by tokens of a step: lines between logs of the points.
+
+        Beyond the last point time grows as tokens do; below the first it is the first's.
+        """
+        known = np.array(self.experts_tokens)
+        inside = np.log(np.clip(tokens, known[0], known[-1]))
+        each = np.exp(np.interp(inside, np.log(known), np.log(self.experts_us)))
+        beyond = np.maximum(tokens / known[-1], 1.0)
+        return np.asarray(np.where(tokens > 0, self.num_moe_layers * each * beyond, 0.0))
 
     def weights_read(self, tokens: Floats) -> Floats:
         """Return how long reading takes of what a step of so many tokens needs, the LM head aside."""

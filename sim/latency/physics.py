@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from sim.config import InvalidConfig
+from sim.latency.peak import Floats
 from sim.latency.roofline import Analytic
 from sim.latency.tabulated import StepTable
 
@@ -18,9 +21,11 @@ class Physics(Analytic):
     is touched computes ``expert_tile``/2 more rows than it was given, the end of its last tile), ``prefill_attention``
     of a chunk's (query, key) pairs, its real context and no more, ``decode_attention`` of what decodes compute,
     ``decode_kv`` of what they read, ``prefill_kv`` of the KV entries that prefills write, ``weights`` of reading the
-    weights, ``expert_weights`` those of the experts touched, ``head`` of the LM head, ``activation`` of vectors through
+    weights, ``expert_weights`` those of the experts touched, ``experts_measured`` of a measured time of experts, which
+    is in place of their products, reading and tiles, ``head`` of the LM head, ``activation`` of vectors through
     memory, ``tensor_parallel`` of the bytes of the collectives. Overheads in µs: ``layer_us`` per layer,
     ``moe_layer_us`` per layer with experts, ``interleaved_moe_layer_us`` the same where not all layers have some,
+    ``block_us`` per layer that cuts inputs to FP8 in blocks, ``latent_us`` per layer with latent attention,
     ``all_reduce_us`` per collective, ``request_us`` per request in the step, ``step_us`` per step; ``cpu_step_us`` and
     ``cpu_request_us`` of the process that schedules, hidden behind the GPU but for ``cpu_exposed``. ``exposed``: how
     much of the shorter of products and reading is not hidden behind the other.
@@ -35,6 +40,7 @@ class Physics(Analytic):
     decode_kv: float = 1.0
     weights: float = 1.0
     expert_weights: float = 1.0
+    experts_measured: float = 1.0
     head: float = 1.0
     activation: float = 1.0
     tensor_parallel: float = 1.0
@@ -42,6 +48,8 @@ class Physics(Analytic):
     layer_us: float = 0.0
     moe_layer_us: float = 0.0
     interleaved_moe_layer_us: float = 0.0
+    block_us: float = 0.0
+    latent_us: float = 0.0
     all_reduce_us: float = 0.0
     request_us: float = 0.0
     step_us: float = 0.0
@@ -67,6 +75,16 @@ class Physics(Analytic):
             + at_peak.per_token
         )
 
+    def _experts(self, tokens: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return what routed experts compute and read, and what both took where somebody measured it."""
+        at_peak = self.peak
+        if at_peak.experts_us:
+            none = np.zeros_like(tokens)
+            return none, none, self.experts_measured * at_peak.measured_experts(tokens)
+        rows = at_peak.expert_tokens(tokens, tile=self.expert_tile)
+        read = self.expert_weights * at_peak.expert_weights * at_peak.experts_read_frac(tokens)
+        return self.expert_compute * at_peak.expert_matmul * rows, read, np.zeros_like(tokens)
+
     def step_table(self) -> StepTable:
         """Return the model as the engine takes it."""
         at_peak, pp = self.peak, self.peak.pp
@@ -76,6 +94,8 @@ class Physics(Analytic):
         fixed = (
             self.layer_us * at_peak.num_layers
             + per_moe_layer * at_peak.num_moe_layers
+            + self.block_us * at_peak.block_layers
+            + self.latent_us * at_peak.latent_layers
             + self.all_reduce_us * (at_peak.num_all_reduces + at_peak.num_all_to_alls + pp - 1)
             + at_peak.waiting
             + (self.step_us if pp == 1 else 0.0)
@@ -84,14 +104,11 @@ class Physics(Analytic):
         windowed = max(
             self.decode_attention * at_peak.windowed_decode_entry, self.decode_kv * at_peak.windowed_kv_entry
         )
-        of_experts = (
-            self.expert_compute * at_peak.expert_matmul * at_peak.expert_tokens(tokens, tile=self.expert_tile)
-        )
+        of_experts, read, measured = self._experts(tokens)
         return StepTable(
             compute=of_experts,
-            reading=self.weights * at_peak.weights
-            + self.expert_weights * at_peak.expert_weights * at_peak.experts_read_frac(tokens),
-            rest=self._per_token() * tokens + fixed,
+            reading=self.weights * at_peak.weights + read,
+            rest=self._per_token() * tokens + fixed + measured,
             prefill=self.prefill_compute * at_peak.matmul,
             decode=self.decode_compute * at_peak.matmul,
             exposed=self.exposed,

@@ -164,6 +164,9 @@ def peak_times(pick: Pick) -> PeakTimes:
         tp=pick((1, 2)),
         pp=pick((1, 1, 2)),
         is_grouped=pick((True, False)),
+        block_layers=pick((0, 2)),
+        latent_layers=pick((0, 2)),
+        **pick(({}, {"experts_tokens": (1.0, 4.0, 9.0), "experts_us": (2.0, 3.5, 30.0)})),
     )
 
 
@@ -226,6 +229,7 @@ def physics(pick: Pick) -> Physics:
         "decode_kv",
     )
     named += ("weights", "head", "activation", "tensor_parallel", "expert_compute", "expert_weights")
+    named += ("experts_measured",)
     return Physics(
         alpha0=pick(costs),
         peak=peak_times(pick),
@@ -234,6 +238,8 @@ def physics(pick: Pick) -> Physics:
         expert_tile=pick((0.0, 16.0)),
         moe_layer_us=pick(costs),
         interleaved_moe_layer_us=pick(costs),
+        block_us=pick(costs),
+        latent_us=pick(costs),
         all_reduce_us=pick(costs),
         request_us=pick(costs),
         step_us=pick(costs),

@@ -1,4 +1,4 @@
-"""Measured TTFT and TPOT of vLLM on H100 and H200 (AIConfigurator's silicon samples), simulated from config.json alone.
+"""Measured TTFT and TPOT of vLLM on H100 to B300 (AIConfigurator's silicon samples), simulated from config.json alone.
 
 Each point is a closed loop of given concurrency and lengths. A third of the configurations, drawn by a hash of what
 they are, may be tuned on; the tables are of the others.
@@ -10,18 +10,20 @@ import csv
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from replay.model import Serving, find_gpu, kv_cache_size, read_model_config
+from replay.model.layout import Layout
 from replay.model.model_peak import peak_times
-from replay.twin.latency import DEFAULT_PHYSICS, physics_sets
+from replay.twin.latency import EXPERTS_PHYSICS, physics_sets, usual_physics
 from sim import EngineConfig, LatencyModel, PeakTimes, Physics, Requests, Roofline, simulate
 
-GPUS = {"h100_sxm": "H100", "h200_sxm": "H200"}
+HOPPER = ("H100", "H200")
+GPUS = {"h100_sxm": "H100", "h200_sxm": "H200", "b200_sxm": "B200", "b300_sxm": "B300"}
 MODEL_CLASSES = {
     "meta-llama/Llama-3.1-70B": "dense",
     "Qwen/Qwen3-32B": "dense",
@@ -31,11 +33,15 @@ MODEL_CLASSES = {
     "Qwen/Qwen3-235B-A22B-FP8": "MoE",
     "moonshotai/Kimi-K2.5": "MoE, MLA",
 }
+KEPT_AS_THEY_ARE = ("openai/gpt-oss-120b",)
+"""Models whose points say nvfp4 of a checkpoint in another format of 4 bits."""
 MAKES = dict[str, Callable[[PeakTimes], LatencyModel]]
 
 SERVED_TOKENS, SERVED_SEQS = 8192, 1024
 """max_num_batched_tokens and max_num_seqs that vLLM's server takes on these GPUs without a flag."""
 
+UNKNOWN_VERSION = "0.19"
+"""What a point's server is taken to run where nothing tells."""
 
 ROUNDS, SHORTEST = 10, 0.8
 """InferenceMAX, where most points are from, sends ten requests per slot, lengths uniform from 0.8 of the nominal ones
@@ -44,7 +50,11 @@ up. The others do not say what they did; the same is taken."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One measurement; ``is_ours_to_tune``: it is of the third that may be tuned on."""
+    """One measurement; ``is_ours_to_tune``: it is of the third that may be tuned on.
+
+    ``has_whole_experts``: each GPU has whole experts. ``fp4``: weights in NVFP4, where the checkpoint is wider.
+    ``version``: of vLLM, empty where nothing tells it.
+    """
 
     model: str
     gpu: str
@@ -55,6 +65,9 @@ class Point:
     concurrency: int
     ttft_ms: float
     tpot_ms: float
+    fp4: bool = False
+    has_whole_experts: bool = False
+    version: str = ""
 
     @property
     def is_ours_to_tune(self) -> bool:
@@ -63,14 +76,14 @@ class Point:
         return int(hashlib.sha256(name.encode()).hexdigest(), 16) % 3 == 0
 
 
-def read_points(path: Path) -> tuple[list[Point], Counter[str]]:
+def read_points(path: Path, *, gpus: Collection[str] = HOPPER) -> tuple[list[Point], Counter[str]]:
     """Return the points that one engine can stand for, each once, and how many were left out why."""
     points: dict[tuple[object, ...], Point] = {}
     left_out: Counter[str] = Counter()
     with path.open() as file:
         for row in csv.DictReader(file):
-            if row["system"] not in GPUS:
-                left_out["not on H100 or H200"] += 1
+            if GPUS.get(row["system"]) not in gpus:
+                left_out[f"not on {', '.join(gpus)}"] += 1
                 continue
             reason = unfit(row)
             if reason:
@@ -78,6 +91,7 @@ def read_points(path: Path) -> tuple[list[Point], Counter[str]]:
                 continue
             point = _point(row)
             key = (point.model, point.gpu, point.fp8, point.tp, point.isl, point.osl, point.concurrency)
+            key += (point.fp4, point.has_whole_experts)
             key += (round(point.ttft_ms, 1), round(point.tpot_ms, 1))
             if key in points:
                 left_out["the same measurement listed again"] += 1
@@ -115,16 +129,22 @@ def _point(row: dict[str, str]) -> Point:
         concurrency=int(_concurrency(row)),
         ttft_ms=float(row["silicon_ttft_ms"]),
         tpot_ms=float(row["silicon_tpot_ms"]),
+        fp4=row["moe_quant_mode"] == "nvfp4" and row["model_path"] not in KEPT_AS_THEY_ARE,
+        has_whole_experts=float(row["moe_ep_size"] or 1) > 1,
+        version=row["backend_version"] if row["backend_version"][:1].isdigit() else "",
     )
 
 
 def shape_of(point: Point):  # type: ignore[no-untyped-def]  # noqa: ANN201
-    """Return the model as it was served: fp8 weights where the point says so and the checkpoint is wider."""
-    from dataclasses import replace
-
+    """Return the model as it was served: narrower weights where the point says so and the checkpoint is wider."""
+    from replay.model.quantized.online import _NVFP4
     from replay.model.quantized.quantization import FP8
 
     shape = read_model_config(point.model)
+    if point.fp4 and shape.experts is not None:
+        return replace(shape, expert_precision=_NVFP4)
+    if point.fp4:
+        return replace(shape, attention_precision=_NVFP4, mlp_precision=_NVFP4)
     if point.fp8 and shape.attention_precision.matmul == "16bit":
         shape = replace(shape, attention_precision=FP8, mlp_precision=FP8)
     return shape
@@ -156,7 +176,10 @@ def engine_of(point: Point) -> EngineConfig:
         gpu_memory_utilization=0.9,
         vllm_version="0.18",
     )
-    capacity = kv_cache_size(shape_of(point), find_gpu(point.gpu), tp=point.tp, serving=serving)
+    layout = Layout(enable_expert_parallel=point.has_whole_experts)
+    capacity = kv_cache_size(
+        shape_of(point), find_gpu(point.gpu), tp=point.tp, layout=layout, serving=serving
+    )
     return EngineConfig(
         max_num_seqs=SERVED_SEQS,
         max_num_batched_tokens=SERVED_TOKENS,
@@ -180,7 +203,13 @@ def prepare(points: Iterable[Point]) -> list[Prepared]:
     return [
         Prepared(
             point=point,
-            peak=peak_times(shape_of(point), find_gpu(point.gpu), tp=point.tp),
+            peak=peak_times(
+                shape_of(point),
+                find_gpu(point.gpu),
+                tp=point.tp,
+                layout=Layout(enable_expert_parallel=point.has_whole_experts),
+                version=point.version or UNKNOWN_VERSION,
+            ),
             engine=engine_of(point),
             requests=requests_of(point),
         )
@@ -207,22 +236,43 @@ def log_errors(prepared: Sequence[Prepared], make: Callable[[PeakTimes], Latency
     return np.array(rows)
 
 
+def without_measured(peak: PeakTimes) -> PeakTimes:
+    """Return peak times with the formula for experts in place of what was measured."""
+    return replace(peak, experts_tokens=(), experts_us=())
+
+
 def physics(name: str | None = None) -> Callable[[PeakTimes], LatencyModel]:
     """Return what makes physics of a named set of coefficients, or of the one that it takes without a name."""
-    coefficients = physics_sets()[name or DEFAULT_PHYSICS]
-    return lambda peak: Physics(peak=peak, **coefficients)  # type: ignore[arg-type]
+
+    def make(peak: PeakTimes) -> LatencyModel:
+        if name not in (None, EXPERTS_PHYSICS):
+            peak = without_measured(peak)
+        coefficients = physics_sets()[name] if name else usual_physics(peak)
+        return Physics(peak=peak, **coefficients)  # type: ignore[arg-type]
+
+    return make
 
 
 MODELS: MAKES = {
     "roofline": lambda peak: Roofline(peak=peak),
     "physics": physics(),
+    "physics, silicon-2026": physics("silicon-2026"),
     "physics, blis-iter29": physics("blis-iter29"),
 }
 
 
+def _is_shown(name: str, group: str) -> bool:
+    """Return whether a row says something: the older set is another for experts alone, BLIS's is shown by class."""
+    if name == "physics, silicon-2026":
+        return (
+            group.startswith("MoE") or MODEL_CLASSES.get(group.split(",", maxsplit=1)[0], "dense") != "dense"
+        )
+    return name in ("roofline", "physics") or group in MODEL_CLASSES.values()
+
+
 def table(data: Path) -> str:
     """Return the Markdown tables: errors per class, per GPU, per model; and the coverage."""
-    points, left_out = read_points(data / "vllm_agg.csv")
+    points, left_out = read_points(data / "vllm_agg.csv", gpus=GPUS.values())
     judged = prepare(point for point in points if not point.is_ours_to_tune)
     num_tuned = len(points) - len(judged)
     errors = {name: np.abs(np.expm1(log_errors(judged, make))) * 100 for name, make in MODELS.items()}
@@ -238,6 +288,8 @@ def table(data: Path) -> str:
     ]
     for group in sorted(groups, key=lambda name: (name.count("/"), name)):
         for name in MODELS:
+            if not _is_shown(name, group):
+                continue
             ttft, tpot = errors[name][groups[group]].T
             figures = [np.median(tpot), np.quantile(tpot, 0.9), np.median(ttft), np.quantile(ttft, 0.9)]
             shown = " | ".join(f"{figure:.1f}" for figure in figures)

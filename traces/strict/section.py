@@ -149,6 +149,16 @@ class Section:
             values.append(float(value))
         return tuple(values)
 
+    def numbers(self, key: str) -> tuple[float, ...]:
+        """Return the list of finite numbers >= 0 under a key; an absent key is an empty list."""
+        values = []
+        for item in self.items(key, expected="a list of numbers"):
+            value = scalar_of(item) if isinstance(item, yaml.ScalarNode) else None
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+                self.fail(key, got=shown(item), expected="a list of numbers >= 0")
+            values.append(float(value))
+        return tuple(values)
+
     def section(self, key: str, *, expected: str = "a mapping") -> Section | None:
         """Return the mapping under a key."""
         node = self.nodes.get(key)

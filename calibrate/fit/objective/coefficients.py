@@ -35,7 +35,10 @@ UNITS |= {
     **dict.fromkeys(("prefill_compute", "decode_compute", "expert_compute", "prefill_attention"), "x peak"),
     **dict.fromkeys(("decode_attention", "prefill_kv", "decode_kv", "weights", "expert_weights"), "x peak"),
     **dict.fromkeys(("head", "activation", "tensor_parallel"), "x peak"),
-    **dict.fromkeys(("layer_us", "moe_layer_us", "interleaved_moe_layer_us"), "µs/layer"),
+    "experts_measured": "x table",
+    **dict.fromkeys(
+        ("layer_us", "moe_layer_us", "interleaved_moe_layer_us", "block_us", "latent_us"), "µs/layer"
+    ),
     **dict.fromkeys(("request_us", "cpu_request_us"), "µs/request"),
     **dict.fromkeys(("step_us", "cpu_step_us"), "µs/step"),
     "all_reduce_us": "µs/collective",

@@ -79,7 +79,7 @@ def known_physics(known: KnownServer, config: TwinConfig) -> tuple[Physics | Non
     """
     from replay import load_config
     from replay.model import peak_times
-    from replay.twin import DEFAULT_PHYSICS, physics_covers, physics_sets
+    from replay.twin import physics_covers, usual_physics
 
     if isinstance(config.latency, Physics):
         return config.latency, ""
@@ -96,7 +96,7 @@ def known_physics(known: KnownServer, config: TwinConfig) -> tuple[Physics | Non
         return None, str(error)
     if not physics_covers(known.shape):
         return None, f"it was learned on models of another kind than {known.shape.name}"
-    return Physics(peak=peak, **physics_sets()[DEFAULT_PHYSICS]), ""  # type: ignore[arg-type]
+    return Physics(peak=peak, **usual_physics(peak)), ""  # type: ignore[arg-type]
 
 
 def known_tiles(known: KnownServer, config: TwinConfig) -> Tiles:

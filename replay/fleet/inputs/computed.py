@@ -226,7 +226,7 @@ def alone(model: Roofline, part: Part, batch: StepBatch) -> np.ndarray[tuple[int
         **{
             each.name: getattr(model.peak, each.name)
             if each.name in kept
-            else type(getattr(model.peak, each.name))(0)
+            else type(getattr(model.peak, each.name))()
             for each in fields(PeakTimes)
         }
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from replay.model.config_json import ModelFields
 from replay.model.quantized.quantized_modules import PARTS, Module, Names, Parts, parts_of, products_of
@@ -108,7 +108,7 @@ def _kept_in(
     kept = Names(((name, dtype) for name in spared), where="quantization_config")
     if str(section.values.get("quant_algo") or "").upper() == MIXED:
         named = Names(_listed(section, dtype=dtype), where="quantized_layers")
-        usual = FP8 if method == "fp8" else dtype
+        usual = _in_blocks(section, "weight_block_size") if method == "fp8" else dtype
         if method == "fp8":  # what modelopt's file spares stays as the fp8 checkpoint has it
             kept = Names((), where="")
     elif method == "compressed-tensors":
@@ -148,12 +148,18 @@ def _algorithm(name: str, *, dtype: Precision) -> Precision:
 def _precision(section: ModelFields, method: str) -> Precision:
     """Return what the quantized weights are kept and multiplied in."""
     if method in ("fp8", "fbgemm_fp8"):
-        return FP8
+        return _in_blocks(section, "weight_block_size")
     if method in ("gptq", "awq"):
         return _weight_only(section.integer("bits") or 4, section.integer("group_size"))
     if method == "bitsandbytes":
         return _weight_only(8 if section.flag("load_in_8bit") else 4, 64)
     return _algorithm(section.text("quant_algo") or "FP8", dtype=FP8)
+
+
+def _in_blocks(section: ModelFields, key: str) -> Precision:
+    """Return FP8, with the side of the squares that share a scale where the file gives it under ``key``."""
+    sides = section.integers(key)
+    return replace(FP8, block=sides[0]) if sides and sides[0] > 0 else FP8
 
 
 def _groups(section: ModelFields, *, dtype: Precision) -> list[tuple[tuple[str, ...], Precision]]:
@@ -193,7 +199,11 @@ def _compressed(group: ModelFields, written: str, *, dtype: Precision) -> Precis
     activations = group.mapping("input_activations")
     is_float = weights.text("type") == "float"
     if bits == 8 and activations is not None:
-        return FP8 if is_float else Precision(name="int8", bytes_per_weight=1.0, matmul="int8")
+        return (
+            _in_blocks(weights, "block_structure")
+            if is_float
+            else Precision(name="int8", bytes_per_weight=1.0, matmul="int8")
+        )
     if bits == 4 and is_float:
         matmul: MatmulKind = "16bit" if activations is None else "fp4"
         return Precision(name="nvfp4", bytes_per_weight=NVFP4_BYTES, matmul=matmul)

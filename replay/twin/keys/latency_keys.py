@@ -233,7 +233,8 @@ LATENCY_KEYS: tuple[Key, ...] = (
         default="this or `defaults`",
         meaning="The six numbers below, all of them; with `extended`, its own in addition; with `roofline` or "
         "`physics`, those of theirs that differ from the default; `physics` also takes the name of a "
-        "set that ships: `silicon-2026` (its default) or `blis-iter29`.",
+        "set that ships: `experts-2026` (its default where experts were measured), `silicon-2026` (else) or "
+        "`blis-iter29`.",
     ),
     Key(
         path="latency.coefficients.alpha0",

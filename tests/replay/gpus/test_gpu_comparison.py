@@ -164,7 +164,7 @@ def test_the_known_errors_are_those_of_the_page() -> None:
         (each.points, each.n, each.model, each.tpot_median, each.tpot_p90, each.ttft_median, each.ttft_p90)
         for each in known_errors()
     }
-    assert len(table) == 14
+    assert len(table) == 26
     assert table == page
 
 

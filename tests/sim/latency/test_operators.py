@@ -41,6 +41,7 @@ STEPS = batch_of(
     ]
 )
 DENSE = ("Qwen/Qwen3-14B", 1, 1, Layout())
+MEASURED = ("Qwen/Qwen3-30B-A3B", 2, 1, Layout())
 SPARSE = ("Qwen/Qwen3-30B-A3B", 2, 1, Layout(dp=2, enable_expert_parallel=True, nccl_skew_us=1.0))
 WINDOWED = ("google/gemma-3-12b-it", 2, 2, Layout())
 
@@ -52,7 +53,7 @@ def peak(model: str, tp: int, pp: int, layout: Layout) -> PeakTimes:
 def models() -> list[LatencyModel]:
     named = physics_sets()["silicon-2026"]
     found: list[LatencyModel] = [PROFILED]
-    for server in (DENSE, SPARSE, WINDOWED):
+    for server in (DENSE, MEASURED, SPARSE, WINDOWED):
         found += [Roofline(peak=peak(*server)), Physics(peak=peak(*server), **named)]  # type: ignore[arg-type]
     return found
 
@@ -65,6 +66,19 @@ def test_operators_add_up_to_the_step_and_none_is_negative(model: LatencyModel) 
         np.sum(list(parts.values()), axis=0), model.durations_us(STEPS), atol=0.5001, rtol=1e-9
     )
     assert min(float(part.min()) for part in parts.values()) >= -1e-6
+
+
+def test_measured_experts_are_an_operator_of_their_own() -> None:
+    at_peak = peak(*MEASURED)
+    parts = operator_times(Physics(peak=at_peak), STEPS)
+    assert parts is not None
+    tokens = Physics(peak=at_peak).padded(
+        (STEPS.num_prefill_tokens + STEPS.num_decode_tokens).astype(np.float64)
+    )
+    inside = (tokens > 0) & (tokens <= 16384)
+    assert inside.any()
+    assert np.allclose(parts["experts"][inside], at_peak.measured_experts(tokens)[inside])
+    assert "expert_weights" not in parts or not parts["expert_weights"].any()
 
 
 def test_a_model_of_no_operators_says_so() -> None:

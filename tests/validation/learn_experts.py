@@ -1,0 +1,155 @@
+"""``python -m tests.validation.learn_experts``: the coefficients of physics for servers whose experts were measured.
+
+From at most ten points of each mixture of experts and GPU, of the third that may be tuned on, those that take long left
+out. Robust least squares on the logs of mean TTFT and TPOT, the simulator in the loop, priors around what is plausible.
+Then again, from points of all thirds, without a family of models or a GPU, which is judged. A few minutes of CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from replay.twin.latency import physics_sets
+from sim import LatencyModel, PeakTimes, Physics
+from tests.validation.silicon import GPUS, MODEL_CLASSES, Point, Prepared, log_errors, prepare, read_points
+
+# name: (expected, how far off it may well be, as a standard deviation of the log)
+PRIORS = {
+    "alpha0": (18_000.0, 0.6),
+    "alpha1": (3.0, 1.2),
+    "prefill_compute": (1.5, 0.3),
+    "prefill_attention": (2.07, 0.4),
+    "weights": (1.15, 0.12),
+    "decode_kv": (1.3, 0.12),
+    "layer_us": (25.0, 0.8),
+    "moe_layer_us": (5.0, 1.2),
+    "block_us": (10.0, 1.0),
+    "latent_us": (15.0, 0.8),
+    "all_reduce_us": (12.0, 0.6),
+    "request_us": (13.5, 0.8),
+    "step_us": (300.0, 0.8),
+    "tensor_parallel": (1.86, 0.5),
+    "activation": (0.7, 0.7),
+}
+NOISE = np.array([0.12, 0.08])
+"""How far TTFT and TPOT of a point may be off where nothing is wrong."""
+MOST_TOKENS, PER_GROUP = 48 * 1024, 10
+"""Users times output tokens of a point that is used; and points of a model on a GPU."""
+DOUBTFUL = {"nvidia/Llama-3.1-8B-Instruct-FP8": 0, "Qwen/Qwen3-235B-A22B-FP8": 0, "openai/gpt-oss-120b": 512}
+"""Models whose points of so many users, and more, contradict the others' (docs/validation.md): nothing is learned."""
+STEP = 0.05
+"""Change of a coefficient's log that slopes are taken over."""
+
+Floats = np.ndarray
+
+
+def is_doubtful(point: Point) -> bool:
+    """Return whether nothing is learned from a point."""
+    return point.concurrency >= DOUBTFUL.get(point.model, 1 << 30)
+
+
+def drawn(points: Sequence[Point]) -> list[Point]:
+    """Return at most ten points of each mixture and GPU, drawn among those that are simulated fast."""
+    groups: dict[tuple[str, str], list[Point]] = defaultdict(list)
+    for point in points:
+        if point.concurrency * point.osl <= MOST_TOKENS and MODEL_CLASSES[point.model] != "dense":
+            groups[point.model, point.gpu].append(point)
+    rng = np.random.default_rng(11)
+    return [
+        group[number]
+        for _, group in sorted(groups.items())
+        for number in rng.permutation(len(group))[:PER_GROUP]
+    ]
+
+
+def coefficients(x: Floats) -> dict[str, float]:
+    """Return physics' coefficients from the logs of those that are learned; the others are tied to them or held."""
+    learned = dict(zip(PRIORS, np.exp(x).tolist(), strict=True))
+    tied = {
+        "decode_compute": learned["prefill_compute"],
+        "decode_attention": learned["prefill_attention"],
+        "head": learned["weights"],
+        "prefill_kv": learned["decode_kv"],
+    }
+    return physics_sets()["silicon-2026"] | learned | tied
+
+
+def maker(x: Floats) -> Callable[[PeakTimes], LatencyModel]:
+    """Return what makes physics of these logs."""
+    values = coefficients(x)
+    return lambda peak: Physics(peak=peak, **values)  # type: ignore[arg-type]
+
+
+def learn(points: Sequence[Prepared], *, evaluations: int = 6) -> Floats:
+    """Return the logs of the coefficients that explain the points best, each model and GPU as much as its root."""
+    expected = np.log([value for value, _ in PRIORS.values()])
+    width = np.array([spread for _, spread in PRIORS.values()])
+    sizes = Counter((each.point.model, each.point.gpu) for each in points)
+    weight = np.array([(PER_GROUP / sizes[each.point.model, each.point.gpu]) ** 0.5 for each in points])
+
+    def residuals(x: Floats) -> Floats:
+        errors = np.clip(log_errors(points, maker(x)), -3, 3) / NOISE * weight[:, None]
+        return np.concatenate([errors.ravel(), (x - expected) / width])
+
+    def slopes(x: Floats) -> Floats:
+        here = residuals(x)
+        return np.stack([residuals(x + row) - here for row in STEP * np.eye(len(x))], axis=1) / STEP
+
+    found = least_squares(
+        residuals, expected, jac=slopes, loss="soft_l1", max_nfev=evaluations, x_scale=width
+    )
+    return np.asarray(found.x)
+
+
+SPLITS: dict[str, Callable[[Point], bool]] = {
+    "B200 and B300 left out": lambda point: point.gpu in ("B200", "B300"),
+    "H200 left out": lambda point: point.gpu == "H200",
+    "H100 left out": lambda point: point.gpu == "H100",
+} | {
+    f"{model.split('/')[1]} left out": lambda point, model=model: point.model == model  # type: ignore[misc]
+    for model, kind in MODEL_CLASSES.items()
+    if kind != "dense"
+}
+
+
+def line(name: str, errors: Floats) -> str:
+    """Return a row: medians of the absolute errors, and of the errors."""
+    ttft, tpot = np.expm1(errors).T * 100
+    figures = [f"{np.median(abs(each)):.1f} | {np.median(each):+.1f}" for each in (tpot, ttft)]
+    return f"| {name} | {len(errors)} | {' | '.join(figures)} |"
+
+
+def main() -> None:
+    """Print the coefficients as lines of physics.yaml, and the errors with families and GPUs left out."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("VTWIN_DATA", "../shared/data")))
+    options = parser.parse_args()
+    points, _ = read_points(options.data / "aiconfigurator_silicon" / "vllm_agg.csv", gpus=GPUS.values())
+    tuned = prepare(drawn([point for point in points if point.is_ours_to_tune]))
+    x = learn([each for each in tuned if not is_doubtful(each.point)])
+    for name, value in coefficients(x).items():
+        print(f"      {name}: {float(f'{value:.5g}')}", flush=True)
+    ready = prepare(drawn(points))
+    certain = [each for each in ready if not is_doubtful(each.point)]
+    found: dict[str, list[Floats]] = {"families, each left out": [], "GPUs, each left out": []}
+    for name, is_out in SPLITS.items():
+        held = [each for each in ready if is_out(each.point)]
+        errors = log_errors(held, maker(learn([each for each in certain if not is_out(each.point)])))
+        print(line(name, errors), flush=True)
+        found["GPUs, each left out" if "00 " in name else "families, each left out"].append(errors)
+        for group in sorted({(each.point.model, each.point.gpu) for each in held}):
+            own = [n for n, each in enumerate(held) if (each.point.model, each.point.gpu) == group]
+            print(line(f"- {group[0].split('/')[1]}, {group[1]}", errors[own]))
+    for name, each in found.items():
+        print(line(name, np.concatenate(each)))
+
+
+if __name__ == "__main__":
+    main()

@@ -57,16 +57,10 @@ def peak_times(
     layout.check(shape, tp=tp)
     refuse_not_timed(shape)
     bandwidth, rate16 = gpu.bytes_per_us(), gpu.flops_per_us("16bit")
-    in_experts = shape.expert_precision
-    attention_weights = _attention_weights(shape, tp=tp)
-    mlp_weights, expert_weights = (
-        shape.mlp_parameters() / tp,
-        shape.expert_parameters() / layout.expert_ranks(tp),
-    )
+    attention_weights, mlp_weights = _attention_weights(shape, tp=tp), shape.mlp_parameters() / tp
     head_weights = shape.head_parameters() / tp
     matmul, weights = _products(shape, gpu, attention_weights, mlp_weights)
     whole, part = _mixing(shape, gpu, tp=tp)
-    experts = shape.experts
     return PeakTimes(
         matmul=matmul,
         weights=weights / bandwidth,
@@ -78,14 +72,7 @@ def peak_times(
         kv_write=(shape.kv_bytes_per_token(tp) + shape.kv_bytes_per_token(tp, windowed=True)) / bandwidth,
         activation=activation_bytes_per_token(shape, tp=tp) / bandwidth,
         num_layers=shape.num_layers,
-        expert_matmul=FLOPS_PER_WEIGHT
-        * shape.active_expert_parameters()
-        / tp
-        * _us_per_flop(gpu, in_experts),
-        expert_weights=expert_weights * in_experts.bytes_per_weight / bandwidth,
-        num_experts=experts.num_experts if experts else 0,
-        num_experts_per_token=experts.num_per_token if experts else 0,
-        num_moe_layers=shape.num_moe_layers,
+        **_experts(shape, gpu, tp=tp, layout=layout),
         windowed_prefill_pair=part.prefill_flops / rate16,
         windowed_decode_entry=part.decode_flops / rate16,
         windowed_kv_entry=part.entry_bytes / bandwidth,
@@ -93,15 +80,42 @@ def peak_times(
         **_states(shape, gpu, tp=tp),
         **_measured(shape, gpu, tp=tp, layout=layout, version=version),
         block_layers=shape.num_layers if shape.expert_precision.block or shape.mlp_precision.block else 0,
-        latent_layers=sum(
-            each.num_layers for each in shape.mixers if each.attention is not None and each.attention.is_mla
-        ),
+        latent_layers=_latent_layers(shape),
         dp=layout.dp,
         ep=layout.expert_ranks(tp) if layout.enable_expert_parallel else 1,
         tp=tp,
         pp=pp,
         is_grouped=shape.attention.is_grouped,
         **collectives(shape, gpu, tp=tp, pp=pp, layout=layout),
+    )
+
+
+def _latent_layers(shape: ModelShape) -> int:
+    return sum(
+        each.num_layers for each in shape.mixers if each.attention is not None and each.attention.is_mla
+    )
+
+
+class ExpertWork(TypedDict):
+    """The experts' members of ``PeakTimes``, by the formula."""
+
+    expert_matmul: float
+    expert_weights: float
+    num_experts: int
+    num_experts_per_token: int
+    num_moe_layers: int
+
+
+def _experts(shape: ModelShape, gpu: Gpu, *, tp: int, layout: Layout) -> ExpertWork:
+    precision, experts = shape.expert_precision, shape.experts
+    weights = shape.expert_parameters() / layout.expert_ranks(tp)
+    flops = FLOPS_PER_WEIGHT * shape.active_expert_parameters() / tp
+    return ExpertWork(
+        expert_matmul=flops * _us_per_flop(gpu, precision),
+        expert_weights=weights * precision.bytes_per_weight / gpu.bytes_per_us(),
+        num_experts=experts.num_experts if experts else 0,
+        num_experts_per_token=experts.num_per_token if experts else 0,
+        num_moe_layers=shape.num_moe_layers,
     )
 
 
@@ -153,20 +167,20 @@ def _mixing(shape: ModelShape, gpu: Gpu, *, tp: int) -> tuple[_Mixing, _Mixing]:
     return whole, part
 
 
-class Measured(TypedDict):
+class ExpertRows(TypedDict):
     """The fields of ``PeakTimes`` that are what experts took."""
 
     experts_tokens: tuple[float, ...]
     experts_us: tuple[float, ...]
 
 
-def _measured(shape: ModelShape, gpu: Gpu, *, tp: int, layout: Layout, version: str) -> Measured:
+def _measured(shape: ModelShape, gpu: Gpu, *, tp: int, layout: Layout, version: str) -> ExpertRows:
     """Return what a layer's experts took; nothing of engines that share experts: their tokens differ by step."""
     whole = tp if layout.enable_expert_parallel else 1
     found = None if layout.dp > 1 else expert_curve(shape, gpu, tp=tp, ep=whole, version=version)
     if found is None:
-        return Measured(experts_tokens=(), experts_us=())
-    return Measured(experts_tokens=found.tokens, experts_us=found.time_us)
+        return ExpertRows(experts_tokens=(), experts_us=())
+    return ExpertRows(experts_tokens=found.tokens, experts_us=found.time_us)
 
 
 class States(TypedDict):

@@ -251,6 +251,7 @@ def misfit_notes(sources: list[ProfileSource], *, power: bool = False) -> list[s
         ),
         *([f"power: {power_source()}"] if power and any(each.idle_between_w for each in sources) else []),
         *_derived(sources),
+        *_in_front(sources),
     ]
 
 
@@ -265,6 +266,23 @@ def _derived(sources: list[ProfileSource]) -> list[str]:
         f"{each.misfit.largest:.1%}, over {each.misfit.num_batches} batches of its model"
         for each in sources
         if each.misfit is not None
+    ]
+
+
+LEAST_IN_FRONT_US = 50_000
+"""A time before the engine's queue from which on a formula's TTFT without it misleads: a tenth of a usual limit."""
+
+
+def _in_front(sources: list[ProfileSource]) -> list[str]:
+    """Return a note on each twin whose requests take long before they reach the engine, which no formula counts."""
+    from traces import shown_time
+
+    times_us = {each.name: float(getattr(each.latency, "alpha0", 0.0)) for each in sources}
+    return [
+        f"profile of {name}: a request takes {shown_time(time_us)} before it reaches the engine (alpha0). A formula's "
+        "TTFT leaves that out; a simulated one has it"
+        for name, time_us in times_us.items()
+        if time_us >= LEAST_IN_FRONT_US
     ]
 
 

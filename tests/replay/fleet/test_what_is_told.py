@@ -105,6 +105,17 @@ def test_size_names_the_limit_that_broke_and_has_tpot_in_its_page(capsys: pytest
     assert found["pools"][0]["broken_by_formula"] == ["TPOT p99"]
 
 
+@pytest.mark.parametrize(("alpha0_us", "is_told"), [(628_000, True), (49_000, False)])
+def test_what_a_formula_leaves_out_before_the_engine_is_told(
+    folder: Path, capsys: pytest.CaptureFixture[str], alpha0_us: int, is_told: bool
+) -> None:
+    slow = (folder / "h100.yaml").read_text().replace("alpha0: 0", f"alpha0: {alpha0_us}")
+    (folder / "slow.yaml").write_text(slow)
+    load = ("--rate", "2", "--slo", "ttft_p99=3s", "--profile", "slow.yaml", "--no-verify")
+    said = " ".join(told(capsys, "size", *load))
+    assert ("takes 628 ms before it reaches the engine (alpha0)" in said) == is_told
+
+
 @pytest.mark.usefixtures("folder")
 def test_a_fleet_that_cannot_be_says_what_the_last_try_broke(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

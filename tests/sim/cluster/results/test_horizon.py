@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sim.cluster.cluster_config import PipelineLatency
@@ -63,7 +63,10 @@ def test_a_cluster_of_one_that_is_cut_is_the_single_engine_that_is_cut(case: Cas
 def test_engines_that_run_ahead_are_cut_as_those_that_keep_step(
     case: Case, share: float, num: int, policy: RoutingPolicy
 ) -> None:
-    until_us = max(1, int(case.run().duration_us * share / num))
+    whole = case.run()
+    # One that can never be computed is stuck at once where engines run ahead, and where they keep step in the end.
+    assume(not (whole.outcomes.status == Status.STUCK).any())
+    until_us = max(1, int(whole.duration_us * share / num))
     config = alike(case, num, routing=policy, latency=PipelineLatency(routing_us=40))
     ahead = simulate_cluster(ClusterWork(requests=case.requests), config, until_us=until_us)
     work = ClusterWork(requests=case.requests, clients=keeping_step(case.requests))

@@ -78,6 +78,8 @@ class LastPoll:
 
 _LINES_OF_ONE_EVENT = 2
 """A data line, and the empty one that ends the event."""
+_EARLY_READS = 64
+"""The first event with text comes within as many; of later reads nothing needs to be kept."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -120,7 +122,7 @@ class Exchange:
     def take(self, blob: bytes, stamp: int) -> None:
         """Keep the bytes of one read."""
         num_lines = blob.count(b"\n") + blob.count(b"\r")
-        if num_lines > _LINES_OF_ONE_EVENT:
+        if num_lines > _LINES_OF_ONE_EVENT and len(self.blobs) < _EARLY_READS:
             self.polled[len(self.blobs)] = self.last_poll.ns
         self.blobs.append(blob)
         self.stamps.append(stamp)

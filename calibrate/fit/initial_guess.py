@@ -37,6 +37,7 @@ def natural_scale(traces: Sequence[FitTrace], names: Sequence[str]) -> Floats:
         "alpha0": first,
         "alpha1": first / prompt,
         "alpha2": gap,
+        "alpha3": gap / max(together, 1.0),
         "beta0": gap,
         "beta1": first / prompt,
         "beta2": gap / max(together, 1.0),

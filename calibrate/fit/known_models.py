@@ -42,6 +42,7 @@ PRIOR_WIDTHS = {
     "alpha0": 0.7,
     "alpha1": 0.7,
     "alpha2": 0.7,
+    "alpha3": 0.7,
     "prefill_compute": 0.4,
     "decode_compute": 0.4,
     "expert_compute": 0.6,

@@ -238,6 +238,7 @@ UNSEEN = {
     "alpha0": "too small to measure in these traces: the TTFT varies by more",
     "alpha1": "prompt lengths are too alike, or its cost is too small to measure in these traces",
     "alpha2": "only visible in the ITL, together with beta0",
+    "alpha3": "too few requests decode at a time to measure what their outputs delay a first token by",
     "beta0": "no step is long enough to separate it from the cost of its tokens",
     "beta1": "prefill cost too small to measure in these traces: longer prompts or more requests would show it",
     "beta2": "too few requests decode together to measure the cost of one more",

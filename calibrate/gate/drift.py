@@ -9,7 +9,7 @@ from calibrate.compare.bootstrap import Estimate
 from calibrate.gate.checks import DRIFT, Check, ErrorLimit, check
 
 COEFFICIENTS = tuple(
-    f"{kind}{number}" for kind, most in (("alpha", 2), ("beta", 5)) for number in range(most + 1)
+    f"{kind}{number}" for kind, most in (("alpha", 3), ("beta", 5)) for number in range(most + 1)
 )
 NAMES = (*COEFFICIENTS, "floor", "kappa", "u0", "tau_s", "concavity")
 """Coefficients that may have a limit: those of blackbox and extended."""

@@ -86,6 +86,7 @@ RUN_FOR: Mapping[str, SuggestedLoad] = {
     "alpha0": ALONE,
     "alpha1": ALONE,
     "alpha2": MANY_DECODE,
+    "alpha3": MANY_DECODE,
     "beta0": LONG_ANSWERS,
     "beta1": LONG_PROMPTS,
     "beta2": MANY_DECODE,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from replay.twin.cluster_section import cluster_lines
 from replay.twin.config_keys import engine_fields
-from replay.twin.defaults import COEFFICIENTS
+from replay.twin.defaults import COEFFICIENTS, USUALLY_ZERO
 from replay.twin.defaults_write import number, quoted
 from replay.twin.drafts import TIME
 from replay.twin.fitted.fitted_tiles import tiles_lines
@@ -17,10 +17,10 @@ from replay.twin.keys.latency_keys import EXTENDED_MEANINGS, LATENCY_CLASSES
 from replay.twin.kv_cache.groups import GROUPS, groups_text
 from replay.twin.kv_cache.match_unit import UNIT
 from replay.twin.kv_cache.retention_interval import ALL, INTERVAL
-from replay.twin.latency import ALPHAS, analytic_coefficients
+from replay.twin.latency import analytic_coefficients
 from replay.twin.own.custom_model import place_of
 from sim import UNBOUNDED, EngineConfig
-from sim.latency import VIDURS, Blackbox, Extended, LatencyModel, Profiled
+from sim.latency import ALPHAS, VIDURS, Blackbox, Extended, LatencyModel, Profiled
 
 if TYPE_CHECKING:
     from replay.twin.twin_config import TwinConfig
@@ -85,7 +85,8 @@ def _latency_lines(latency: LatencyModel) -> list[str]:
         return [f"  table: {quoted(latency.origin)}", "  coefficients:", *lines]
     if not isinstance(latency, Blackbox):
         names = [name for name in analytic_coefficients(type(latency)) if name not in ALPHAS]
-        coefficients = [f"    {name}: {number(Decimal(str(getattr(latency, name))))}" for name in ALPHAS]
+        ways = {name: value for name, value in coefficients_of(latency).items() if name in ALPHAS}
+        coefficients = [f"    {name}: {number(value)}" for name, value in ways.items()]
         coefficients += [f"    {name}: {getattr(latency, name)!r}" for name in names]
         peak = getattr(latency, "peak", None)
         return ["  coefficients:", *coefficients, *(peak_lines(peak) if peak is not None else [])]
@@ -108,9 +109,10 @@ def config_digest(config: TwinConfig) -> str:
 
 
 def coefficients_of(latency: LatencyModel) -> dict[str, Decimal]:
-    """Return a blackbox's six coefficients in µs, exact; of another model those of them that it has."""
+    """Return a blackbox's coefficients in µs, exact, less what is usually 0 and is; of another model what it has."""
     values = {name: getattr(latency, name) for name in COEFFICIENTS if hasattr(latency, name)}
-    return {name: Decimal(repr(v) if isinstance(v, float) else v) for name, v in values.items()}
+    exact = {name: Decimal(repr(v) if isinstance(v, float) else v) for name, v in values.items()}
+    return {name: value for name, value in exact.items() if value or name not in USUALLY_ZERO}
 
 
 def _scalar(value: object) -> str:

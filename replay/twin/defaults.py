@@ -15,7 +15,7 @@ from typing import Literal, cast, get_args
 from replay.twin.fitted.fitted_tiles import Pairs, read_tiles
 from replay.twin.keys.latency_keys import EXTENDED_MEANINGS
 from sim import InvalidConfig
-from sim.latency import Blackbox, Extended
+from sim.latency import ALPHAS, Blackbox, Extended
 from traces.strict.arguments import PATH, takes
 from traces.strict.section import Section, read_section
 from traces.strict.yaml_nodes import shown
@@ -24,7 +24,9 @@ Identification = Literal["weak", "partial", "good"]
 FittedModel = Literal["blackbox", "extended"]
 """The latency models whose coefficients are put on record: those that are fitted to one server."""
 
-COEFFICIENTS = ("alpha0", "alpha1", "alpha2", "beta0", "beta1", "beta2")
+COEFFICIENTS = (*ALPHAS, "beta0", "beta1", "beta2")
+USUALLY_ZERO = ("alpha3",)
+"""Of these, what files of others and older ones do not have."""
 """The blackbox's six numbers, in microseconds (see docs/reference/config.md)."""
 
 SHIPPED = Path(__file__).with_name("defaults.yaml")
@@ -117,8 +119,8 @@ class DefaultsEntry:
         if self.latency_model == "blackbox":
             return Blackbox(**self.coefficients)
         own = {name: float(value) for name, value in self.coefficients.items() if name in EXTENDED_MEANINGS}
-        six = {name: self.coefficients[name] for name in COEFFICIENTS}
-        return Extended(**six, **own, seed=seed, tiles=self.tiles)  # type: ignore[arg-type]  # decimals are numbers
+        others = {name: value for name, value in self.coefficients.items() if name in COEFFICIENTS}
+        return Extended(**others, **own, seed=seed, tiles=self.tiles)  # type: ignore[arg-type]  # decimals are numbers
 
     def __str__(self) -> str:
         """Return the entry's name as messages quote it."""
@@ -180,7 +182,7 @@ def version_number(version: str) -> tuple[int, ...]:
 
 
 def read_coefficients(section: Section, *, also: tuple[str, ...] = ()) -> dict[str, Decimal]:
-    """Return the six coefficients of a ``coefficients`` mapping, which may have keys ``beside`` them.
+    """Return blackbox's coefficients of a ``coefficients`` mapping, which may have keys ``beside`` them.
 
     Raises ConfigError when one is missing or another key is there.
     """
@@ -188,6 +190,8 @@ def read_coefficients(section: Section, *, also: tuple[str, ...] = ()) -> dict[s
     values: dict[str, Decimal] = {}
     for name in COEFFICIENTS:
         value = section.decimal(name, expected=_EXPECTED)
+        if value is None and name in USUALLY_ZERO:
+            continue
         if value is None:
             section.fail(name, got="nothing", expected=_EXPECTED)
         try:

@@ -17,6 +17,7 @@ import yaml
 from replay.twin.defaults import (
     COEFFICIENTS,
     SCHEMA_VERSION,
+    USUALLY_ZERO,
     DefaultsEntry,
     Provenance,
     read_defaults,
@@ -80,8 +81,9 @@ def _numbers(entry: DefaultsEntry) -> dict[str, str]:
 
 
 def _plain_numbers(coefficients: Mapping[str, Decimal]) -> dict[str, str]:
-    """Return blackbox's six coefficients as YAML."""
-    return {name: number(coefficients[name]) for name in COEFFICIENTS}
+    """Return blackbox's coefficients as YAML, less what is usually 0 and is."""
+    given = {name: value for name, value in coefficients.items() if value or name not in USUALLY_ZERO}
+    return {name: number(given[name]) for name in COEFFICIENTS if name in given}
 
 
 def _provenance_lines(where: Provenance) -> list[str]:

@@ -34,7 +34,7 @@ from replay.twin.on_record import (
 from replay.twin.own.custom_model import build, load_class
 from replay.twin.profiled_table import StepTableFile, read_profiled
 from sim import DEFAULT_VERSION, InvalidConfig, minor_version
-from sim.latency import Blackbox, Extended, LatencyModel, PeakTimes, Physics
+from sim.latency import ALPHAS, Blackbox, Extended, LatencyModel, PeakTimes, Physics
 from traces import ConfigError
 from traces.strict.section import Section, read_section
 
@@ -43,7 +43,6 @@ DEFAULT_PHYSICS = "silicon-2026"
 """The set of coefficients that physics uses by default: the one with the smaller error (docs/validation.md)."""
 EXPERTS_PHYSICS = "experts-2026"
 """The same where the experts' time was measured; the other sets were learned with a formula in its place."""
-ALPHAS = ("alpha0", "alpha1", "alpha2")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sim import EngineConfig, InvalidConfig
-from sim.latency import COLLECTIVE, OPTIONAL, TABLES, VIDURS, Floats, Profiled
+from sim.latency import ALPHAS, COLLECTIVE, OPTIONAL, TABLES, VIDURS, Floats, Profiled
 from traces import ConfigError, write_text
 from traces.strict.json_text import parse_value
 from traces.strict.section import Section
@@ -23,7 +23,6 @@ KIND = "profiled step times"
 
 AFTER = "tokens_after_us"
 """The table that is missing in a file without jumps."""
-ALPHAS = ("alpha0", "alpha1", "alpha2")
 COEFFICIENTS = (*ALPHAS, "scale", "step", *VIDURS)
 """What may be given beside a table: blackbox's alphas, a factor on its times, µs between steps, terms of Vidur's."""
 

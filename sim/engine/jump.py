@@ -28,7 +28,12 @@ from sim.engine.optional.batching import is_stopped_by_company, reserves_sequenc
 from sim.engine.optional.blis import least_step_us
 from sim.engine.optional.encoder_inputs import running_hold_images
 from sim.engine.state import State
-from sim.engine.step_time.step_duration import blackbox_us, output_delay_us, take_step
+from sim.engine.step_time.step_duration import (
+    blackbox_us,
+    first_seen_us,
+    output_delay_us,
+    take_step,
+)
 from sim.engine.update import finish
 from sim.engine.waiting import drop_refused_before, earlier, next_queued_us, note_taken_in
 from sim.jit.compile import part, phase
@@ -179,19 +184,21 @@ def hand_out(s: State, num_steps: int) -> int:
 
 
 @part
-def advance_request(s: State, request: int, num_steps: int, first_end_us: int, last_end_us: int) -> None:
-    """Give a running request its tokens of a jump."""
+def advance_request(
+    s: State, request: int, place: int, num_steps: int, first_end_us: int, last_end_us: int
+) -> None:
+    """Give a running request, the ``place``-th from 1, its tokens of a jump."""
     settings, totals, r = s.engine[0].settings, s.engine[0].totals, s.requests[request]
     if r.num_tokens == r.num_prompt_tokens:
-        r.first_token_us = first_end_us
+        r.first_token_us = first_seen_us(s.latency, first_end_us, place)
         r.first_emission = totals.num_emissions
         if settings.log_completions:
-            log_completion(s, request, first_end_us + output_delay_us(s.latency, 1), GOT_FIRST_TOKEN)
+            log_completion(s, request, r.first_token_us + output_delay_us(s.latency, 1), GOT_FIRST_TOKEN)
     elif r.last_emission != totals.num_emissions - 1:
         log_pause(s, request)
     r.num_tokens += num_steps
     r.num_computed_tokens += num_steps
-    r.last_token_us = last_end_us
+    r.last_token_us = max(last_end_us, r.first_token_us)
     r.last_emission = totals.num_emissions + num_steps - 1
     if settings.enable_prefix_caching and r.num_tokens > (r.num_cached_blocks + 1) * settings.block_size:
         r.num_cached_blocks = (r.num_tokens - 1) // settings.block_size
@@ -232,7 +239,7 @@ def advance_running(s: State, num_steps: int) -> None:
     num_left = 0
     for i in range(queues.num_running):
         request = s.running[i]
-        advance_request(s, request, num_steps, first_end_us, last_end_us)
+        advance_request(s, request, i + 1, num_steps, first_end_us, last_end_us)
         r = s.requests[request]
         if r.num_tokens >= r.max_total_tokens:
             finish(s, request)

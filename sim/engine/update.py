@@ -15,26 +15,26 @@ from sim.engine.optional.encoder_inputs import free_encoder_inputs
 from sim.engine.optional.speculative import verify_drafts
 from sim.engine.preemption import end_preemption
 from sim.engine.state import State
-from sim.engine.step_time.step_duration import output_delay_us
+from sim.engine.step_time.step_duration import first_seen_us, output_delay_us
 from sim.engine.waiting import drop_refused_before, release_held, remove_request
 from sim.jit.compile import part, phase
 
 
 @part
-def give_token(s: State, request: int, now_us: int) -> None:
-    """Append one output token to a request, seen at ``now_us``."""
+def give_token(s: State, request: int, now_us: int, place: int) -> None:
+    """Append one output token to a request, the ``place``-th of those that a step gives at ``now_us``."""
     totals, r = s.engine[0].totals, s.requests[request]
     if r.num_tokens == r.num_prompt_tokens:
-        r.first_token_us = now_us
+        r.first_token_us = first_seen_us(s.latency, now_us, place)
         r.first_emission = totals.num_emissions
         if s.engine[0].settings.log_completions:
-            log_completion(s, request, now_us + output_delay_us(s.latency, 1), GOT_FIRST_TOKEN)
+            log_completion(s, request, r.first_token_us + output_delay_us(s.latency, 1), GOT_FIRST_TOKEN)
     elif r.last_emission != totals.num_emissions - 1:
         log_pause(s, request)
     r.num_tokens += 1
-    r.last_token_us = now_us
+    r.last_token_us = max(now_us, r.first_token_us)
     r.last_emission = totals.num_emissions
-    log_token(s, request, now_us)
+    log_token(s, request, r.last_token_us)
 
 
 @part
@@ -125,12 +125,12 @@ def take_in_token(s: State, request: int) -> None:
 
 
 @phase
-def give_accepted(s: State, request: int, num_accepted: int, now_us: int, is_stale: bool) -> None:
+def give_accepted(s: State, request: int, num_accepted: int, now_us: int, place: int, is_stale: bool) -> None:
     """Give a request its drafts that hold, as far as it wants them; its last token of the step comes after them."""
     settings, r = s.engine[0].settings, s.requests[request]
     num_wanted = min(num_accepted, r.max_total_tokens - r.num_tokens - 1)
     for _ in range(num_wanted):
-        give_token(s, request, now_us)
+        give_token(s, request, now_us, place)
         if settings.async_scheduling and not is_stale:
             r.num_output_placeholders -= 1
     if settings.takes_surplus_back and not is_stale:
@@ -175,8 +175,8 @@ def update_from_output(s: State, batch: int, now_us: int) -> None:
         if not entry.kind & SAMPLES:
             continue
         if num_accepted > 0:
-            give_accepted(s, entry.request, num_accepted, now_us, is_stale)
-        give_token(s, entry.request, now_us)
+            give_accepted(s, entry.request, num_accepted, now_us, num_tokens_given + 1, is_stale)
+        give_token(s, entry.request, now_us, num_tokens_given + 1)
         num_tokens_given += 1
         if settings.takes_in_tokens and not is_stale:
             take_in_token(s, entry.request)

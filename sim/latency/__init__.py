@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from sim.latency.blackbox import Blackbox
     from sim.latency.contract import check_own_model
     from sim.latency.extended import Extended, check_tiles
-    from sim.latency.latency_model import LARGEST_US, LatencyModel
+    from sim.latency.latency_model import ALPHAS, LARGEST_US, LatencyModel
     from sim.latency.operators import operator_times
     from sim.latency.paced import Paced, at_pace
     from sim.latency.peak import PeakTimes
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sim.latency.roofline import Analytic, Roofline
 
 __all__ = [
+    "ALPHAS",
     "COLLECTIVE",
     "LARGEST_US",
     "OPTIONAL",
@@ -43,6 +44,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "ALPHAS": "sim.latency.latency_model",
     "Analytic": "sim.latency.roofline",
     "Blackbox": "sim.latency.blackbox",
     "COLLECTIVE": "sim.latency.profiled",

@@ -15,8 +15,8 @@ class Blackbox(LatencyModel):
     """Six coefficients in µs (BLIS's blackbox model, with vLLM's clock).
 
     A step of P prefill and D decode tokens lasts ``beta0 + beta1·P + beta2·D``; a request joins the queue
-    ``alpha0 + alpha1·prompt tokens`` after it arrives; its k-th output token is seen ``k·alpha2`` after its step.
-    Each of the three is rounded once, half to even. Raises InvalidConfig on a negative or endless coefficient.
+    ``alpha0 + alpha1·prompt tokens`` after it arrives; its k-th output token is seen ``k·alpha2`` after its step, and
+    with ``alpha3``, vtwin's own, the first one later by its place among its step's outputs. Each of these is rounded once, half to even. Raises InvalidConfig on a negative or endless coefficient.
     """
 
     beta0: Number = 0
@@ -24,7 +24,7 @@ class Blackbox(LatencyModel):
     beta2: Number = 0
 
     def __post_init__(self) -> None:
-        """Check all six."""
+        """Check all."""
         LatencyModel.__post_init__(self)
         for name in ("beta0", "beta1", "beta2"):
             scaled(getattr(self, name), name)
@@ -35,8 +35,8 @@ class Blackbox(LatencyModel):
         return BLACKBOX
 
     def engine_coefficients(self) -> Int64s:
-        """Return (beta0, beta1, beta2, alpha2) in 10⁻⁶ µs, as the engine takes them."""
-        names = ("beta0", "beta1", "beta2", "alpha2")
+        """Return (beta0, beta1, beta2, alpha2, alpha3) in 10⁻⁶ µs, as the engine takes them."""
+        names = ("beta0", "beta1", "beta2", "alpha2", "alpha3")
         return np.array([scaled(getattr(self, name), name) for name in names], dtype=np.int64)
 
     def engine_terms(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

@@ -13,6 +13,7 @@ from sim.config import InvalidConfig
 from sim.latency.batch import StepBatch
 from sim.latency.blackbox import Blackbox
 from sim.latency.latency_model import BLACKBOX, EXTENDED, Int64s
+from sim.latency.throttling import throttled_us
 
 MICROSECONDS_PER_SECOND = 1_000_000
 MOST_TILED_TOKENS = 65_536
@@ -105,12 +106,22 @@ class Extended(Blackbox):
         many = np.power(d, 1.0 - self.concavity) if self.concavity > 0 else d
         reading = float(self.beta2) * many + self.beta3 * batch.decode_context_tokens
         dense = float(self.beta1) * (batch.num_prefill_tokens + (d if self.floor > 0 else 0))
+        slowdown = self._slowdown_when_idle(dense + attention)
+        dense, attention = dense * slowdown, attention * slowdown
         hidden = np.sqrt(self.floor * self.floor + dense * dense)
         if self.tiles:
             factors = factors_by_tokens(self.tiles)
             hidden = hidden * factors[np.minimum(batch.num_prefill_tokens + d, len(factors) - 1)]
         total = float(self.beta0) + hidden + attention + reading + self.beta5 * batch.num_prefill_seqs
         return np.asarray(np.rint(total), np.int64)
+
+    def _slowdown_when_idle(self, compute_us: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the factor on computing so long at full clock after an idle time, float64 [n]."""
+        if self.kappa == 0:
+            return np.ones(len(compute_us))
+        tau_us = self.tau_s * MICROSECONDS_PER_SECOND
+        took = [throttled_us(each, 0.0, self.kappa, self.u0, tau_us) for each in compute_us.tolist()]
+        return np.divide(took, compute_us, out=np.ones(len(compute_us)), where=compute_us > 0)
 
 
 def check_tiles(tiles: Sequence[tuple[int, float]]) -> None:

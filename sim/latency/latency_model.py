@@ -18,6 +18,9 @@ Int64s = NDArray[np.int64]
 SCALE = 1_000_000
 """Coefficients are kept to 10⁻⁶ µs, as integers, so that a tie is a tie on every machine."""
 
+ALPHAS = ("alpha0", "alpha1", "alpha2", "alpha3")
+"""The ways in and out of the engine."""
+
 BLACKBOX, EXTENDED, TABULATED, PROFILED = 0, 1, 2, 3
 """Kinds of steps that the engine computes: exact integers; Extended's formula; a table by tokens, and attention; four
 tables."""
@@ -26,6 +29,7 @@ LARGEST_US = {
     "alpha0": 10**9,
     "alpha1": 10**6,
     "alpha2": 10**6,
+    "alpha3": 10**6,
     "beta0": 10**9,
     "beta1": 10**6,
     "beta2": 10**6,
@@ -63,16 +67,19 @@ class LatencyModel:
     """The way in and out of the engine, which all models share; what a step takes, each says itself.
 
     A request joins the queue ``alpha0 + alpha1·prompt tokens`` µs after it arrives; its k-th output token is seen
-    ``k·alpha2`` after its step; each is rounded once, half to even. Raises InvalidConfig on a negative or endless one.
+    ``k·alpha2`` after its step, the first one another ``alpha3·place`` later: a server's front end hands on the outputs
+    of a step one after another, and a request that is new is among the last of them. Each is rounded once, half to
+    even. Raises InvalidConfig on a negative or endless one.
     """
 
     alpha0: Number = 0
     alpha1: Number = 0
     alpha2: Number = 0
+    alpha3: Number = 0
 
     def __post_init__(self) -> None:
-        """Check the three."""
-        for name in ("alpha0", "alpha1", "alpha2"):
+        """Check the four."""
+        for name in ALPHAS:
             scaled(getattr(self, name), name)
 
     @property
@@ -86,8 +93,9 @@ class LatencyModel:
         return self.engine_kind == BLACKBOX
 
     def engine_coefficients(self) -> Int64s:
-        """Return (beta0, beta1, beta2, alpha2) in 10⁻⁶ µs, as the engine takes them."""
-        return np.array([0, 0, 0, scaled(self.alpha2, "alpha2")], dtype=np.int64)
+        """Return (beta0, beta1, beta2, alpha2, alpha3) in 10⁻⁶ µs, as the engine takes them."""
+        delays = [scaled(getattr(self, name), name) for name in ("alpha2", "alpha3")]
+        return np.array([0, 0, 0, *delays], dtype=np.int64)
 
     def engine_terms(self) -> NDArray[np.float64]:
         """Return what the engine's float path reads, in the layout of its kind."""

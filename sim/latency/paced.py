@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 from sim.config import InvalidConfig
 from sim.latency import profiled_lookup, tabulated
 from sim.latency.batch import StepBatch
-from sim.latency.latency_model import BLACKBOX, EXTENDED, PROFILED, TABULATED, Int64s, LatencyModel
+from sim.latency.latency_model import (
+    ALPHAS,
+    BLACKBOX,
+    EXTENDED,
+    PROFILED,
+    TABULATED,
+    Int64s,
+    LatencyModel,
+)
 
 EXTENDED_TIMES = slice(0, 7)
 """Of Extended's terms those that are times: ``STEP`` to ``FLOOR`` in ``sim.engine.step_time.step_duration``."""
@@ -86,4 +94,4 @@ class Paced(LatencyModel):
 
 def at_pace(model: LatencyModel, factor: float) -> Paced:
     """Return a model with every step ``factor`` times as long; raises InvalidConfig where that is not above 0."""
-    return Paced(model=model, factor=factor, alpha0=model.alpha0, alpha1=model.alpha1, alpha2=model.alpha2)
+    return Paced(model=model, factor=factor, **{name: getattr(model, name) for name in ALPHAS})

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sim.config import InvalidConfig
 from sim.latency.batch import StepBatch
-from sim.latency.latency_model import PROFILED, LatencyModel
+from sim.latency.latency_model import ALPHAS, PROFILED, LatencyModel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -209,7 +209,7 @@ class Profiled(LatencyModel):
         """Return whether two models take the same time for every step."""
         if not isinstance(other, Profiled):
             return NotImplemented
-        coefficients = (self.alpha0, self.alpha1, self.alpha2) == (other.alpha0, other.alpha1, other.alpha2)
+        coefficients = all(getattr(self, name) == getattr(other, name) for name in ALPHAS)
         return coefficients and np.array_equal(self.engine_terms(), other.engine_terms())
 
     def __hash__(self) -> int:

@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 from sim import Blackbox, Extended
 
-COEFFICIENTS = ("alpha0", "alpha1", "alpha2", "beta0", "beta1", "beta2")
-FITTED = ("alpha0", "alpha1", "beta0", "beta1", "beta2")
+COEFFICIENTS = ("alpha0", "alpha1", "alpha2", "alpha3", "beta0", "beta1", "beta2")
+FITTED = ("alpha0", "alpha1", "alpha3", "beta0", "beta1", "beta2")
 GUESS: dict[str, float] = {"alpha0": 1000, "alpha1": 1, "beta0": 5000, "beta1": 20, "beta2": 100}
 """µs, of no real server: the start of a fit without any other start."""
 EXTENDED_FITTED = ("beta3", "beta4", "floor", "concavity", "kappa", "u0", "tau_s")
@@ -19,6 +19,7 @@ UNITS = {
     "alpha0": "µs",
     "alpha1": "µs/prompt token",
     "alpha2": "µs/output token",
+    "alpha3": "µs/output of its step",
     "beta0": "µs/step",
     "beta1": "µs/prefill token",
     "beta2": "µs/decode token",

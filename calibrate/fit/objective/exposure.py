@@ -97,6 +97,14 @@ def step_rate(timeline: Timeline) -> tuple[Floats, Floats]:
     return times[order], mean
 
 
+def decoding_at(timeline: Timeline, moment: Floats) -> Floats:
+    """Return how many requests get a token at each moment [n], those that get their first or last one then included."""
+    done = timeline.finished()
+    first, last = np.sort(timeline.first[done]), np.sort(timeline.last[done])
+    begun, ended = np.searchsorted(first, moment, side="right"), np.searchsorted(last, moment, side="left")
+    return np.maximum(begun - ended, 1).astype(np.float64)
+
+
 def steps_between(timeline: Timeline, begin: Floats, end: Floats) -> Floats:
     """Return how many steps were taken between two moments, by the decoding requests."""
     times, rates = step_rate(timeline)
@@ -133,11 +141,12 @@ def exposure_columns(timeline: Timeline, prompt_tokens: Floats) -> dict[str, Flo
     gaps = np.maximum(timeline.output_tokens - 1, 1)
     before = np.maximum(steps_between(timeline, timeline.joined, timeline.first), 1.0)
     after = timeline.output_tokens - 1
-    one, zero = np.ones(n), np.zeros(n)
+    one, zero, beside = np.ones(n), np.zeros(n), decoding_at(timeline, timeline.first)
     return {
         "alpha0": np.stack([one, one, zero, zero]),
         "alpha1": np.stack([prompt_tokens, prompt_tokens, zero, zero]),
         "alpha2": np.stack([one, timeline.output_tokens, one, zero]),
+        "alpha3": np.stack([beside, zero, -beside / gaps, zero]),
         "beta0": np.stack([before, before + after, after / gaps, zero]),
         "beta1": _before_and_after(seen.prefill_before, seen.prefill_after, gaps),
         "beta2": _before_and_after(seen.decode_before, seen.decode_after, gaps),

@@ -22,7 +22,7 @@ NOISE = np.array([0.10, 0.03, 0.03, 0.03])
 """Relative spread taken for one request's TTFT, E2E, TPOT and completion before the fit has measured its own."""
 NOISE_LIMITS = (0.02, 0.30)
 """The measured spread is kept within these: below, rounding would dominate; above, a metric would not count."""
-PRIOR_REQUESTS = 4.0
+PRIOR_REQUESTS = 40.0
 """A prior that is one width off weighs as much as so many requests that are one noise off: neighbours share their
 queues, so the traces hold fewer independent observations than requests, and no model is exact."""
 MOST = {"u0": 1.0, "concavity": 0.9, **{name: float(most) for name, most in LARGEST_US.items()}}

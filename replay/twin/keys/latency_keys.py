@@ -231,7 +231,7 @@ LATENCY_KEYS: tuple[Key, ...] = (
         path="latency.coefficients",
         kind="mapping",
         default="this or `defaults`",
-        meaning="The six numbers below, all of them; with `extended`, its own in addition; with `roofline` or "
+        meaning="The numbers below, all of them but `alpha3`; with `extended`, its own in addition; with `roofline` or "
         "`physics`, those of theirs that differ from the default; `physics` also takes the name of a "
         "set that ships: `experts-2026` (its default where experts were measured), `silicon-2026` (else) or "
         "`blis-iter29`.",
@@ -253,6 +253,14 @@ LATENCY_KEYS: tuple[Key, ...] = (
         kind="decimal",
         default="required",
         meaning="µs per output token: the k-th is seen k·alpha2 after its step; the clock does not move.",
+    ),
+    Key(
+        path="latency.coefficients.alpha3",
+        kind="decimal",
+        default="0",
+        meaning="µs per output: the front end hands on a step's outputs one after another, and the first token of a "
+        "request comes after those of the requests that were there before. Every first token is seen so much later, "
+        "times its place among its step's outputs.",
     ),
     Key(path="latency.coefficients.beta0", kind="decimal", default="required", meaning="µs per step."),
     Key(

@@ -13,10 +13,12 @@ from sim.latency.batch import StepSums
 from sim.latency.latency_model import BLACKBOX, PROFILED, SCALE, TABULATED, token_delay
 from sim.latency.profiled_lookup import profiled_us
 from sim.latency.tabulated import stage_frac, tabulated_us
+from sim.latency.throttling import throttled_us
 
 _token_delay = part(token_delay)
+_throttled_us = part(throttled_us)
 
-BETA0, BETA1, BETA2, ALPHA2 = 0, 1, 2, 3
+BETA0, BETA1, BETA2, ALPHA2, ALPHA3 = 0, 1, 2, 3, 4
 """Where Blackbox's coefficients stand in ``State.latency``, in 10⁻⁶ µs."""
 
 STEP, PREFILL, DECODE, CONTEXT, PAIRS, PREFILL_SEQ, FLOOR, KAPPA, TAU, SIGMA, SEED, U0, EXPONENT = range(13)
@@ -53,6 +55,12 @@ def blackbox_us(latency: NDArray[np.int64], num_prefill_tokens: int, num_decode_
 def output_delay_us(latency: NDArray[np.int64], token_number: int) -> int:
     """Return how long after its step the k-th token, k from 1, is seen."""
     return half_even(_token_delay(latency[ALPHA2], token_number))
+
+
+@part
+def first_seen_us(latency: NDArray[np.int64], now_us: int, place: int) -> int:
+    """Return when a first token is seen, but for alpha2, that is the ``place``-th output, from 1, of a step."""
+    return now_us + half_even(latency[ALPHA3] * place)
 
 
 @part
@@ -107,11 +115,12 @@ def extended_us(s: State, sums: StepSums, duty: float, noise: float) -> tuple[in
     """Return (duration of a step, how much of it is compute)."""
     num_prefill_tokens, num_decode_tokens, context, pairs, num_prefill_seqs, _ = sums
     c = s.terms
-    slowdown = 1.0 + c[KAPPA] * max(0.0, duty - c[U0])
     # With a floor, one read of the weights serves both kinds of tokens.
     num_dense_tokens = num_prefill_tokens + num_decode_tokens * int(c[FLOOR] > 0.0)
-    dense = c[PREFILL] * num_dense_tokens * slowdown
-    attention = c[PAIRS] * pairs * slowdown
+    dense, attention = c[PREFILL] * num_dense_tokens, c[PAIRS] * pairs
+    if c[KAPPA] > 0.0 and dense + attention > 0.0:
+        slowdown = _throttled_us(dense + attention, duty, c[KAPPA], c[U0], c[TAU]) / (dense + attention)
+        dense, attention = dense * slowdown, attention * slowdown
     reading = c[DECODE] * effective_decodes(c, num_decode_tokens) + c[CONTEXT] * context
     products = math.sqrt(c[FLOOR] * c[FLOOR] + dense * dense)
     total = (

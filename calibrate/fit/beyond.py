@@ -1,8 +1,8 @@
 """Beyond the highest fitted load: by how much a slowdown that the traces leave open could change the E2E.
 
-A power-limited GPU slows down above a threshold. If the fit has seen it, the bounds of its size bound the prediction.
-If no fitted load reached the threshold, it lies above: the prediction is then bounded by what is expected of such a
-GPU.
+A power-limited GPU slows down while it computes. If the traces show by how much, the interval of that bounds the
+prediction; else what is expected of such a GPU does. Whatever the slowdown, the fit's other coefficients make the
+fitted load come out right: so what counts is by how much E2E grows from that load on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from scipy.stats import truncnorm
 
 from calibrate import number_format
 from calibrate.compare.bootstrap import LEVEL, Floats
-from calibrate.fit.objective.duty import duty
 from calibrate.fit.objective.fit_trace import FitTrace
 from calibrate.fit.objective.priors import MEMORY, SLOWDOWN, THRESHOLD, Prior
 from calibrate.fit.objective.simulated_trace import simulated
@@ -31,10 +30,6 @@ FACTOR = 1.5
 """How far beyond the highest fitted load the bounds are stated."""
 DRAWS = 40
 """Number of slowdowns drawn from the expectation, one run each: the bounds are known to a tenth of their size."""
-MOST_SLOWER = 0.4
-"""Of a step that only computes: an H100's clock fell from 1,980 MHz to 1,400, and 1 % of its readings were lower."""
-MOST_REACHED = 0.99
-"""A server that computes more of the time than this cannot take a much higher load."""
 
 Basis = Literal["traces", "GPU", "none"]
 """The sources of a slowdown's bounds: the traces that show it; the expectation for the GPU; none, it is not known."""
@@ -92,7 +87,6 @@ def beyond_load(
     rate_per_s, highest = max(rated, key=lambda each: each[0], default=(0.0, None))
     if highest is None or _misses(fit, rate_per_s):
         return None
-    open_loop = [each for _, each in rated]
     faster = _compressed(highest, FACTOR)
     seen = _seen_slowdown(fit)
     basis: Basis = "traces" if seen is not None else "GPU" if _is_power_limited(priors) else "none"
@@ -100,8 +94,8 @@ def beyond_load(
     if seen is not None:
         models = [replace(model, kappa=max(bound or 0.0, 0.0)) for bound in (seen.low, seen.high)]
     else:
-        models = slowdowns(model, expected, reached=max(duty(model, each) for each in open_loop))
-    own, *others = (_mean_e2e(faster, fit, each) for each in (model, *models))
+        models = slowdowns(model, expected)
+    own, *others = (_mean_e2e(faster, fit, each) / _mean_e2e(highest, fit, each) for each in (model, *models))
     ends = (0.0, 1.0) if seen is not None else ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
     low, high = np.quantile(np.array(others) / own - 1, ends).tolist()
     return BeyondLoad(
@@ -120,21 +114,14 @@ def _is_power_limited(priors: Mapping[str, Prior]) -> bool:
     return "kappa" in priors
 
 
-def slowdowns(model: Extended, expected: Mapping[str, Prior], *, reached: float) -> list[Extended]:
-    """Return the model with slowdowns as ``expected`` whose threshold is above ``reached``, a share of time.
-
-    Up to there it is as fast as the model, whose own slowdown, if any, becomes a part of the cost of computing.
-    """
-    at = min(max(reached, 0.0), MOST_REACHED)
-    slower = 1 + model.kappa * max(at - model.u0, 0.0)
-    held = replace(model, beta1=float(model.beta1) * slower, beta4=float(model.beta4) * slower)
+def slowdowns(model: Extended, expected: Mapping[str, Prior]) -> list[Extended]:
+    """Return the model with slowdowns as they are ``expected``."""
     evenly = (np.arange(DRAWS) + 0.5) / DRAWS
     golden = np.modf(np.arange(1, DRAWS + 1) * (np.sqrt(5) - 1) / 2)[0]
     kappas = _truncated(expected["kappa"], evenly, low=0.0, high=np.inf)
-    thresholds = _truncated(expected["u0"], golden, low=at, high=1.0)
-    kappas = np.minimum(kappas, MOST_SLOWER / (1 - at))
+    thresholds = _truncated(expected["u0"], golden, low=0.0, high=1.0)
     return [
-        replace(held, kappa=float(kappa), u0=float(u0), tau_s=expected["tau_s"].centre)
+        replace(model, kappa=float(kappa), u0=float(u0), tau_s=expected["tau_s"].centre)
         for kappa, u0 in zip(kappas, thresholds, strict=True)
     ]
 

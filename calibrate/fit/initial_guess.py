@@ -47,7 +47,7 @@ def natural_scale(traces: Sequence[FitTrace], names: Sequence[str]) -> Floats:
         "concavity": 1.0,
         "kappa": 1.0,
         "u0": 1.0,
-        "tau_s": 10.0,
+        "tau_s": 0.1,
     }
     return np.array([scale[name] for name in names])
 

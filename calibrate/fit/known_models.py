@@ -73,7 +73,9 @@ PRIOR_WIDTHS = {
 """The plausible error of each coefficient: standard deviations of its log; ``scale`` and ``step`` are a profile's. One
 that is 0 is left out of the model and stays so; ``exposed``, ``cpu_exposed``, ``sigma`` and ``max_capture_size`` are
 choices, not measurements, as a profile's terms of Vidur's are."""
-NOT_PROFILED = {"alpha0": 5_000.0, "alpha1": 3.0, "step": 1_000.0}
+HANDED_ON_US = 100.0
+"""How long a front end takes for each output that it hands on, about: 125 µs before an H100 (docs/validation.md)."""
+NOT_PROFILED = {"alpha0": 5_000.0, "alpha1": 3.0, "alpha3": HANDED_ON_US, "step": 1_000.0}
 """Times that no profile of kernels contains, µs: the way into the queue, and the time between steps. A fit begins here
 if a twin does not give them."""
 KnownModel = Physics | Profiled
@@ -269,9 +271,8 @@ def _confirmed(
 
 def started(model: KnownModel) -> KnownModel:
     """Return the start of a model's fit; times that a profile does not contain start at a guess."""
-    if isinstance(model, Physics):
-        return model
-    guesses = {name: value for name, value in NOT_PROFILED.items() if not getattr(model, name)}
+    missing = {"alpha3": HANDED_ON_US} if isinstance(model, Physics) else NOT_PROFILED
+    guesses = {name: value for name, value in missing.items() if not getattr(model, name)}
     return replace(model, **guesses)  # type: ignore[arg-type]  # coefficients are numbers
 
 

@@ -26,12 +26,14 @@ from calibrate.fit.refinement import Refined
 LatencyModel = Literal["auto", "blackbox", "extended"]
 
 FLOOR, TILES, SLOWDOWN = "attention, floor", "attention, floor, tiles", "attention, floor, slowdown"
+SLOWING = ("kappa", "u0", "tau_s")
+"""What those with a floor have besides on a GPU that is known to slow down; no candidate has it alone then."""
 TERMS: dict[str, tuple[str, ...]] = {
     "blackbox": (),
     "attention": ("beta3", "beta4"),
     FLOOR: ("beta3", "beta4", "floor", "concavity"),
     TILES: ("beta3", "beta4", "floor", "concavity"),
-    SLOWDOWN: ("beta3", "beta4", "floor", "concavity", "kappa", "u0", "tau_s"),
+    SLOWDOWN: ("beta3", "beta4", "floor", "concavity", *SLOWING),
 }
 """The candidates, the simplest first. Tiles vary nothing more: their factors are those of measured products, where
 model and GPU are known. The slowdown has them, too, where they predict better."""
@@ -93,13 +95,13 @@ def preferred(scores: Mapping[str, Scores], *, hidden: Collection[str] = ()) -> 
 
 
 def candidates_of(
-    scores: Mapping[str, Scores], *, chosen: str, hidden: Collection[str]
+    scores: Mapping[str, Scores], *, chosen: str, hidden: Collection[str], is_slowing: bool
 ) -> tuple[ComparedModel, ...]:
-    """Return the candidates as they are reported."""
+    """Return the candidates as they are reported; ``is_slowing``: the GPU is known to slow down."""
     return tuple(
         ComparedModel(
             name=name,
-            terms=TERMS.get(name, ()),
+            terms=terms_of(name, is_slowing=is_slowing),
             e2e_off=each.off(),
             loss=float(each.loss.mean()),
             is_shown=name not in hidden,
@@ -107,6 +109,12 @@ def candidates_of(
         )
         for name, each in scores.items()
     )
+
+
+def terms_of(name: str, *, is_slowing: bool) -> tuple[str, ...]:
+    """Return a candidate's terms beside blackbox's; ``is_slowing``: the GPU is known to slow down."""
+    terms = TERMS.get(name, ())
+    return (*terms, *SLOWING) if is_slowing and name in (FLOOR, TILES) else terms
 
 
 Held = Sequence[NDArray[np.bool_]]

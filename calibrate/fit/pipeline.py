@@ -44,6 +44,7 @@ from calibrate.fit.model_selection import (
     held_out_scores,
     predictor_of,
     preferred,
+    terms_of,
 )
 from calibrate.fit.objective.coefficients import (
     COEFFICIENTS,
@@ -161,8 +162,9 @@ def selected_model(task: Task) -> Fit:
         at_heads[name] = optimum(served, report=task.report)
         predictors[name] = predictor(served, at_heads[name])
     scores = {name: held_out_scores(heads, predict, noise) for name, predict in predictors.items()}
-    refined[SLOWDOWN] = _with_slowdown(task, heads, refined, scores)
-    scores[SLOWDOWN] = held_out_scores(heads, predictor_of(refined[SLOWDOWN]), noise)
+    if not task.is_slowing:
+        refined[SLOWDOWN] = _with_slowdown(task, heads, refined, scores)
+        scores[SLOWDOWN] = held_out_scores(heads, predictor_of(refined[SLOWDOWN]), noise)
     chosen = preferred(scores)
     hidden: tuple[str, ...] = ()
     if chosen == SLOWDOWN and not shows_slowdown(refined[SLOWDOWN], seed=task.seed):
@@ -176,7 +178,8 @@ def selected_model(task: Task) -> Fit:
         fitted = result_of(best.on(best.objective.on(task.traces), report=task.report), task)
     beside = () if fitted.model == "blackbox" else _blackbox_beside(refined["blackbox"], seed=task.seed)
     shown = {name: scores[name] for name in (*TERMS, PHYSICS, PROFILED) if name in scores}
-    return replace(fitted, candidates=candidates_of(shown, chosen=chosen, hidden=hidden), blackbox=beside)
+    compared = candidates_of(shown, chosen=chosen, hidden=hidden, is_slowing=task.is_slowing)
+    return replace(fitted, candidates=compared, blackbox=beside)
 
 
 def _candidates(task: Task, heads: tuple[FitTrace, ...]) -> dict[str, Refined]:
@@ -185,7 +188,8 @@ def _candidates(task: Task, heads: tuple[FitTrace, ...]) -> dict[str, Refined]:
     blackbox, simpler = found["blackbox"], None
     for name in ("attention", FLOOR, *((TILES,) if task.tiles else ())):
         asked = task.with_tiles() if name == TILES else task
-        found[name] = simpler = search_extended(asked, heads, blackbox, TERMS[name], simpler=simpler)
+        terms = terms_of(name, is_slowing=task.is_slowing)
+        found[name] = simpler = search_extended(asked, heads, blackbox, terms, simpler=simpler)
         task.report(f"candidate: {name}", simpler.loss)
     return found
 
@@ -250,7 +254,7 @@ def search_extended(
         base=replace(objective.base, **without(terms)),
         priors={name: prior for name, prior in priors.items() if name in objective.names},
     )
-    has_all_else = simpler is not None and ("kappa" in terms or task.has_tiles)
+    has_all_else = simpler is not None and "floor" in simpler.objective.names
     starts = [] if has_all_else else extended_starts(objective, values)
     if simpler is not None:
         starts += further_starts(objective, simpler.objective.names, simpler.theta)

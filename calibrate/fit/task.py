@@ -66,6 +66,11 @@ class Task:
         return replace(self, config=replace(self.config, latency=replace(latency, tiles=self.tiles)))
 
     @property
+    def is_slowing(self) -> bool:
+        """Whether the GPU is known as one whose clock falls while it computes."""
+        return "kappa" in self.priors
+
+    @property
     def has_tiles(self) -> bool:
         """Whether the model that is fitted has tiles."""
         return isinstance(self.latency, Extended) and bool(self.latency.tiles)

@@ -27,26 +27,22 @@ class Prior:
 
 
 WAY_IN = {"alpha0": 20_000.0, "alpha1": 20.0, "alpha3": 200.0}
-"""The plausible size (µs) of the way into the queue, HTTP, tokenizing, hand-over, and of handing on an output. It weighs as much as a single
-request: it has no effect if the traces say anything, and prevents that part of an overloaded trace's queue is
-attributed to the way in."""
+"""The plausible size (µs) of the way into the queue, HTTP, tokenizing, hand-over, and of handing on one output. It
+weighs as much as a single request: it has no effect if the traces say anything, and prevents that part of an overloaded
+trace's queue is attributed to the way in."""
 
 POWER_LIMITED = ("A100", "A800", "H20", "H100", "H200", "H800", "B200", "B300", "L40", "GH200", "MI3")
 """GPUs whose clock falls when large products run all the time: the power limit is below what those would draw."""
-SLOWDOWN = Prior(centre=0.6, width=0.3, source="power-limited data-centre GPUs")
-"""The slowdown expected of such a GPU beyond the fitted loads. A fit does not use it: knowing the GPU must not slow
-down a twin that no trace shows to be slow."""
-SLOWDOWN_POSSIBLE = Prior(
-    centre=0.65, width=0.2, source="power-limited data-centre GPUs: no slowdown that nothing shows"
-)
+SLOWDOWN = Prior(centre=0.65, width=0.2, source="power-limited data-centre GPUs")
+"""The slowdown expected of such a GPU: 0.64 to 0.76 above 0.54 to 0.58 by an H100's own steps (docs/validation.md)."""
 SLOWDOWN_UNKNOWN = Prior(
     centre=0.0, width=0.25, source="a GPU that is not known: no slowdown that nothing shows"
 )
 THRESHOLD = Prior(centre=0.55, width=0.1, source="power-limited data-centre GPUs")
 """Decoding draws 0.5 to 0.7 of the power limit and large products would draw 1.1 to 1.4: their average reaches the
-limit if products take 0.4 to 0.6 of the time; a lone H100 with a 14B model began to slow down at 0.3 to 0.4."""
-THRESHOLD_UNKNOWN = Prior(centre=0.2, width=0.25, source="a GPU that is not known")
-MEMORY = Prior(centre=0.034, width=0.015, source="an H100 8B server: its clock follows within a long step")
+limit if products take 0.4 to 0.6 of the time."""
+THRESHOLD_UNKNOWN = Prior(centre=0.4, width=0.3, source="a GPU that is not known")
+MEMORY = Prior(centre=0.034, width=0.015, source="an H100's clock follows its power within a long step")
 
 CONCAVITY = Prior(centre=0.5, width=0.25, source="measured servers, 4 to 512 users")
 CONCAVITY_UNKNOWN = Prior(centre=0.3, width=0.3, source="a GPU that is not known")
@@ -79,7 +75,7 @@ def known_priors(known: KnownServer) -> dict[str, Prior]:
 
     priors: dict[str, Prior] = {}
     if known.gpu_name is not None and any(kind in known.gpu_name.upper() for kind in POWER_LIMITED):
-        priors |= {"kappa": SLOWDOWN_POSSIBLE, "u0": THRESHOLD, "tau_s": MEMORY, "concavity": CONCAVITY}
+        priors |= {"kappa": SLOWDOWN, "u0": THRESHOLD, "tau_s": MEMORY, "concavity": CONCAVITY}
     if known.shape is None or known.gpu is None:
         return priors
     for name, prior in expected_coefficients(known.shape, known.gpu, tp=known.tp).items():

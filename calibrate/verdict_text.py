@@ -49,7 +49,7 @@ def verdict_text(calibration: Calibration, *, has_warnings: bool) -> str:
         own = number_format.percent(worst.floor)
         said += f", {_closer(worst.error, worst.floor)} the server repeats itself ({own})"
     far = [name for name in NAMED if any(e.metric == name and e.exceeds(FAR) for e in judged)]
-    return " ".join([f"{said}.", *_trust(calibration, far=far, has_warnings=has_warnings)])
+    return " ".join([f"{said}.", *_in_sample(calibration, worst), *_trust(calibration, far=far, has_warnings=has_warnings)])
 
 
 def parted(text: str) -> tuple[str, str, list[str]]:
@@ -119,6 +119,18 @@ def _which(calibration: Calibration) -> str:
         seen = any(has_lengths_of(one, other) for one in held_out for other in fitted)
         return ", held out, on lengths that were fitted" if seen else ", held out"
     return ", held out: the second half of the requests"
+
+
+def _in_sample(calibration: Calibration, worst: JudgedError) -> list[str]:
+    """Return the sentence about the fitted requests, where the twin is further off on them than held out."""
+    if calibration.fit is None or calibration.fitted_on.of_saturated:
+        return []
+    own = judged_errors(calibration.in_sample, calibration.noise_floor)
+    if not own or number_format.percent(own[0].error) == number_format.percent(worst.error):
+        return []
+    if own[0].error < worst.error:
+        return []
+    return [f"In sample it is further off: {number_format.percent(own[0].error)} ({_what(own[0])})."]
 
 
 def _subject(calibration: Calibration, within: str) -> str:

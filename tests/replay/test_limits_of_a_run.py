@@ -16,7 +16,6 @@ from replay.twin.fitted.fitted_range import (
     extrapolation_note,
     range_of,
     range_of_run,
-    rate_of_each,
     union,
 )
 from sim.cluster.cluster_config import ClusterConfig, Pool
@@ -145,17 +144,3 @@ def test_the_range_of_a_fleets_run_is_that_of_each_instance_together() -> None:
     alone = range_of_run(few).rate_per_s
     assert alone is not None
     assert alone[1] == pytest.approx(12 / 120, rel=0.2)  # two requests in a row are no rate of an instance
-
-
-def test_a_fleets_capacity_is_of_each_instance() -> None:
-    pools = (
-        replace(POOL, instances=2, role="prefill", name="p"),
-        replace(POOL, instances=3, role="decode", name="d"),
-    )
-    moves = Disaggregation(kv_bytes_per_token=1)
-    assert rate_of_each(12.0, ClusterConfig(pools=(POOL,))) == 12
-    assert rate_of_each(12.0, ClusterConfig(pools=(replace(POOL, instances=4),))) == 3
-    assert rate_of_each(12.0, ClusterConfig(pools=pools, disaggregation=moves)) == 6
-
-
-POOL = Pool(engine=SERVER.engine, latency=SERVER.latency)

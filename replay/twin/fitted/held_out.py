@@ -12,24 +12,33 @@ if TYPE_CHECKING:
     from traces.strict.section import Section
 
 KEY = "held_out"
+ERRORS = ("ttft", "tpot", "e2e")
+OF_RUNS = tuple(f"{name}_{statistic}" for name in ERRORS for statistic in ("mean", "p99"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
     """The day of the fit (UTC, 2026-11-29), and the mean error per request of each latency, a fraction.
 
-    None where it is not known.
+    ``ttft_mean`` and the like: by how much the twin's own error may change a run's mean (or p99) beside another's, by
+    the runs fitted and held out, a fraction. None where it is not known.
     """
 
     date: str | None = None
     ttft: float | None = None
     tpot: float | None = None
     e2e: float | None = None
+    ttft_mean: float | None = None
+    ttft_p99: float | None = None
+    tpot_mean: float | None = None
+    tpot_p99: float | None = None
+    e2e_mean: float | None = None
+    e2e_p99: float | None = None
 
     def lines(self) -> list[str]:
         """Return it as lines of TWIN.yaml's latency section."""
         known = {
-            name: value for name in ("ttft", "tpot", "e2e") if (value := getattr(self, name)) is not None
+            name: value for name in (*ERRORS, *OF_RUNS) if (value := getattr(self, name)) is not None
         }
         parts = [
             *([f'date: "{self.date}"'] if self.date else []),
@@ -47,7 +56,7 @@ def read_held_out(latency: Section | None) -> HeldOut | None:
     day = section.text("date", expected='a day, "2026-11-29"')
     if day is not None and not _is_day(day):
         section.fail("date", got=day, expected='a day, "2026-11-29"')
-    return HeldOut(date=day, **{name: _fraction(section, name) for name in ("ttft", "tpot", "e2e")})
+    return HeldOut(date=day, **{name: _fraction(section, name) for name in (*ERRORS, *OF_RUNS)})
 
 
 def _is_day(text: str) -> bool:

@@ -71,7 +71,7 @@ def test_a_part_below_the_twins_own_error_is_marked_and_so_is_a_load_that_may_be
     assert of(plain, "e2e_us", "mean").is_servers
     assert not any(each.is_servers for each in with_error.parts)
     lines = split_lines(with_error)
-    assert "TTFT 50.0" in lines[-1]
+    assert "TTFT mean 50.0\u00a0%, p99 50.0\u00a0%; TPOT" in lines[-1]
     rows = [line for line in lines if line.startswith(("TTFT", "TPOT", "E2E"))]
     assert all(row.endswith("~") for row in rows)
     for row, part in zip(rows, with_error.parts, strict=True):

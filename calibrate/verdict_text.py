@@ -49,7 +49,13 @@ def verdict_text(calibration: Calibration, *, has_warnings: bool) -> str:
         own = number_format.percent(worst.floor)
         said += f", {_closer(worst.error, worst.floor)} the server repeats itself ({own})"
     far = [name for name in NAMED if any(e.metric == name and e.exceeds(FAR) for e in judged)]
-    return " ".join([f"{said}.", *_in_sample(calibration, worst), *_trust(calibration, far=far, has_warnings=has_warnings)])
+    return " ".join(
+        [
+            f"{said}.",
+            *_in_sample(calibration, worst),
+            *_trust(calibration, far=far, has_warnings=has_warnings),
+        ]
+    )
 
 
 def parted(text: str) -> tuple[str, str, list[str]]:

@@ -23,9 +23,9 @@ def statistics_of(values: Floats) -> Floats:
 def own_errors(runs: Sequence[Pairs]) -> Mapping[str, float]:
     """Return the least change between two runs that a twin's own error cannot make, by names such as ``ttft_p99``.
 
-    A fraction. The error of a run is simulated / observed - 1. It is the largest of any run, or, where that is more, the
-    difference that the errors of two further runs reach once in twenty, by the errors' standard deviation. A run with
-    few requests of a metric does not count; without any other the metric is left out.
+    A fraction. The error of a run is simulated / observed - 1. It is the largest of any run, or, where that is more,
+    the difference that the errors of two further runs reach once in twenty, by the errors' standard deviation. A run
+    with few requests of a metric does not count; without any other the metric is left out.
     """
     found: dict[str, list[float]] = {}
     for metric in METRICS:

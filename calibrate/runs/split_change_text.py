@@ -63,7 +63,11 @@ def split_lines(split: SplitChange) -> list[str]:
         *table,
         *NOTES,
         *([f"the twin's own error, by its fit: {errors}"] if errors else []),
-        *([f"TTFT: no part is told, the client was late or limited in {' and '.join(split.late)}"] if split.late else []),
+        *(
+            [f"TTFT: no part is told, the client was late or limited in {' and '.join(split.late)}"]
+            if split.late
+            else []
+        ),
     ]
 
 

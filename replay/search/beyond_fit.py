@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from replay.search.load import load_of
-from traces.tables.cells import cells_where
 
 if TYPE_CHECKING:
     from replay.twin.twin_config import TwinConfig
@@ -27,7 +24,7 @@ def beyond_fit(trace: Trace, twin: TwinConfig, rate_per_s: float | None) -> str 
         return None
     load = load_of(trace, twin)
     sent = load.at(rate_per_s)
-    columns = {"arrival_time_us": cells_where(sent.arrival_us, load.first)}
-    if sent.deadline_us is not None:
-        columns["deadline_us"] = cells_where(sent.deadline_us, np.asarray(sent.deadline_us) >= 0)
+    columns = {"arrival_time_us": replace(trace.cells("arrival_time_us"), values=sent.arrival_us)}
+    if sent.deadline_us is not None and "deadline_us" in trace.table:
+        columns["deadline_us"] = replace(trace.cells("deadline_us"), values=sent.deadline_us)
     return run(trace.with_columns(**columns), replace(twin, pace=None), RunSettings(at="arrival")).outside

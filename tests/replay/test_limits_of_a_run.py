@@ -18,8 +18,6 @@ from replay.twin.fitted.fitted_range import (
     range_of_run,
     union,
 )
-from sim.cluster.cluster_config import ClusterConfig, Pool
-from sim.cluster.transfer.disaggregation_config import Disaggregation
 from tests.calibrate.known_servers import SERVER, workload
 from traces import select_rows, write_trace
 from traces.errors import ConfigError
@@ -144,3 +142,30 @@ def test_the_range_of_a_fleets_run_is_that_of_each_instance_together() -> None:
     alone = range_of_run(few).rate_per_s
     assert alone is not None
     assert alone[1] == pytest.approx(12 / 120, rel=0.2)  # two requests in a row are no rate of an instance
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "capacity --slo ttft_p99=1s --num-requests 400",
+        "tune --slo ttft_p99=1s --num-requests 400 --set engine.max_num_seqs=32,64 --seeds 1",
+        "capacity --sessions --slo ttft_p99=100s --rounds 2 --num-requests 80",
+    ],
+)
+def test_a_search_says_that_its_answer_has_more_requests_at_once_than_the_fit(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = {}
+    for most in (3.0, 2000.0):
+        fitted = FittedRange(concurrency=(1.0, most))
+        (tmp_path / "twin.yaml").write_text(dump_config(replace(SERVER, fitted=fitted)))
+        lengths = ["--prompt-tokens", "100", "--output-tokens", "10", "--config", str(tmp_path / "twin.yaml")]
+        assert vtwin.main([*command.split(), *lengths, "--json"]) == 0
+        out, err = capsys.readouterr()
+        told[most] = [line for line in err.splitlines() if "extrapolated" in line]
+        assert [line for line in json.loads(out)["warnings"] if "extrapolated" in line] == [
+            line.removeprefix("note: ") for line in told[most]
+        ]
+    assert told[2000.0] == []
+    (line,) = told[3.0]
+    assert "extrapolated beyond the fit: concurrency by a factor" in line

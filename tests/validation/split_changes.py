@@ -44,9 +44,7 @@ def run_of(rate: float, *, seed: int, slower: float = 1.0) -> Trace:
 def fitted_twin(model: str) -> TwinConfig:
     """Return a fit of the server, as its file says it."""
     config = replace(GUESS, engine=ENGINE)
-    runs = [
-        source(name, run_of(rate, seed=900 + i)) for i, (name, rate) in enumerate(FITTED.items())
-    ]
+    runs = [source(name, run_of(rate, seed=900 + i)) for i, (name, rate) in enumerate(FITTED.items())]
     unseen = [source("unseen", run_of(HELD_OUT, seed=950))]
     options = Options(latency_model=model, replicates=20)  # type: ignore[arg-type]  # a name
     found = calibrate(runs, config, options, holdout=unseen)
@@ -79,8 +77,11 @@ def main() -> None:
             "server 15 % slower": blamed(twin, draws=draws, slower=SLOWER),
         }
         for what, found in told.items():
-            said = [f"{metric} {statistic} {found[metric, statistic]}" for metric in ("ttft_us", "tpot_us", "e2e_us")
-                    for statistic in ("mean", "p99")]
+            said = [
+                f"{metric} {statistic} {found[metric, statistic]}"
+                for metric in ("ttft_us", "tpot_us", "e2e_us")
+                for statistic in ("mean", "p99")
+            ]
             print(f"  {what}: server named, of {draws}: {', '.join(said)}")
 
 

@@ -37,9 +37,7 @@ class HeldOut:
 
     def lines(self) -> list[str]:
         """Return it as lines of TWIN.yaml's latency section."""
-        known = {
-            name: value for name in (*ERRORS, *OF_RUNS) if (value := getattr(self, name)) is not None
-        }
+        known = {name: value for name in (*ERRORS, *OF_RUNS) if (value := getattr(self, name)) is not None}
         parts = [
             *([f'date: "{self.date}"'] if self.date else []),
             *(f"{name}: {known[name]!r}" for name in known),

@@ -154,24 +154,15 @@ def _searched(
     drawing: Drawing | None,
     border: Border,
 ) -> Tuned:
-    """Search, with a bar in a terminal."""
-    import sys
-    from functools import partial
-
-    from replay.progress import working
+    """Search, with the progress of each step."""
+    from replay.progress import stepping
     from replay.tuning.candidate_search import search
 
-    number = len(candidates.tried)
-    find = partial(search, traces, candidates.tried, limits, keep=keep, drawing=drawing, border=border)
-    if not sys.stderr.isatty():
-        with working(f"simulating {number} servers"):
-            return find()
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(f"simulating {number} servers", total=number)
-        return find(tell=lambda done: progress.update(task, completed=done))
+    with stepping() as tell_step:
+        tell(f"simulating {len(candidates.tried)} servers, then the best few at length")
+        return search(
+            traces, candidates.tried, limits, keep=keep, drawing=drawing, border=border, tell=tell_step
+        )
 
 
 def _extrapolated(tuned: Tuned, trace: Trace) -> list[str]:

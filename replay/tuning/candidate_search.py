@@ -172,7 +172,8 @@ def _measured(
     kept = ranks.best(keep)
     full = [own, *(each for each in kept if each is not own)]
     if drawing is not None:
-        asks = max(ranks.asks(keep), *(searched(trace, each.twin, limits).asks for each in full))
+        unranked = [each for each in full if id(each) not in ranks.asks_of]
+        asks = max([ranks.asks(keep), *(searched(trace, each.twin, limits).asks for each in unranked)])
         traces = drawing(num_drawn(asks, seeds=drawing.seeds), drawing.seeds)
     found = {}
     for number, each in enumerate(full):

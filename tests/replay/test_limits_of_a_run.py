@@ -148,7 +148,7 @@ def test_the_range_of_a_fleets_run_is_that_of_each_instance_together() -> None:
     "command",
     [
         "capacity --slo ttft_p99=1s --num-requests 400",
-        "tune --slo ttft_p99=1s --num-requests 400 --set engine.max_num_seqs=32,64 --seeds 1",
+        "tune --slo ttft_p99=1s --num-requests 6000 --set engine.max_num_seqs=32,64 --seeds 1",
         "capacity --sessions --slo ttft_p99=100s --rounds 2 --num-requests 80",
     ],
 )

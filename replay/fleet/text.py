@@ -67,6 +67,8 @@ def error_lines(plan: FleetPlan) -> list[str]:
                 f"measured servers that it was not fitted to ({error.points}, {error.n} points): on half of them less "
                 "than the first figure, on nine of ten less than the second"
             )
+        elif pool.source.held_out is not None and pool.source.held_out.errors:
+            said[name] = f"{name}: {pool.source.held_out.text}"
         elif pool.source.is_fitted:
             said[name] = f"{name}: that of the twin's own fit (see its calibration report)"
         else:

@@ -84,6 +84,9 @@ def disaggregated_at(
     cost = transfer or Transfer()
     prefill = _Prefill(seconds=_alone(profiles[0], lengths))
     decode = profiles[1]
+    outside = profiles[0].frontend_delay_s(lengths) + decode.frontend_delay_s(
+        lengths
+    )  # it asks one, then the other
     slots = _slots(decode, lengths, context)
     answers = Lengths(
         input_tokens=lengths.input_tokens, output_tokens=np.maximum(lengths.output_tokens - 1, 1)
@@ -106,9 +109,10 @@ def disaggregated_at(
         prefill=engines[0],
         decode=engines[1],
         rate_per_s=min(engines[0] * cost.alpha_prefill / prefill.mean_s, engines[1] * slots / service),
-        ttft_p99_s=cost.beta_ttft * percentile_with(wait, prefill.seconds, share=0.99),
+        ttft_p99_s=cost.beta_ttft
+        * percentile_with(wait, prefill.seconds + outside / cost.beta_ttft, share=0.99),
         decode_wait_p99_s=decode_wait.percentile_s(0.99),
-        tpot_s=decode.iteration_s(active, resident),
+        tpot_s=decode.iteration_s(active, resident) + decode.output_token_s,
         prefill_utilization=rate_per_s * prefill.mean_s / cost.alpha_prefill / engines[0],
         decode_utilization=rate_per_s * service / (engines[1] * slots),
         cost_per_hour=engines[0] * profiles[0].cost_per_hour + engines[1] * decode.cost_per_hour,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from traces.facts import say_answer
 from traces.strict.tell import tell_note
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from replay.fleet.size import SizeCheck
     from sim.fleet import Lengths
     from sim.fleet.sizing import Objective
+    from traces.console.options import AnswerForm
+    from traces.facts import AnswerPart
     from traces.workload import ArrivalProcess
 
 
@@ -232,7 +235,7 @@ def source_of(
 
 
 def misfit_notes(sources: list[ProfileSource], *, power: bool = False) -> list[str]:
-    """Return notes: which prices count, what a table's profile stands for, and how far derived profiles are off.
+    """Return notes: which twins not to trust and prices count, what profiles stand for, and how far they are off.
 
     ``power``: also where the power figures of the table are from.
     """
@@ -241,7 +244,9 @@ def misfit_notes(sources: list[ProfileSource], *, power: bool = False) -> list[s
 
     of_table = [each for each in sources if each.name in shipped_profiles()]
     listed = [gpu for each in sources if each.gpus and _is_listed(each) for gpu in each.gpus]
+    doubts = {each.name: each.held_out.doubt for each in sources if each.held_out is not None}
     return [
+        *(f"{name}: {doubt}" for name, doubt in doubts.items() if doubt),
         *list_price_notes(listed),
         *(
             f"profile {each.name}: the vLLM fleet simulator's figures for a 70B-class model, whose prompts cost no "
@@ -251,7 +256,6 @@ def misfit_notes(sources: list[ProfileSource], *, power: bool = False) -> list[s
         ),
         *([f"power: {power_source()}"] if power and any(each.idle_between_w for each in sources) else []),
         *_derived(sources),
-        *_in_front(sources),
     ]
 
 
@@ -266,23 +270,6 @@ def _derived(sources: list[ProfileSource]) -> list[str]:
         f"{each.misfit.largest:.1%}, over {each.misfit.num_batches} batches of its model"
         for each in sources
         if each.misfit is not None
-    ]
-
-
-LEAST_IN_FRONT_US = 50_000
-"""A time before the engine's queue from which on a formula's TTFT without it misleads: a tenth of a usual limit."""
-
-
-def _in_front(sources: list[ProfileSource]) -> list[str]:
-    """Return a note on each twin whose requests take long before they reach the engine, which no formula counts."""
-    from traces import shown_time
-
-    times_us = {each.name: float(getattr(each.latency, "alpha0", 0.0)) for each in sources}
-    return [
-        f"profile of {name}: a request takes {shown_time(time_us)} before it reaches the engine (alpha0). A formula's "
-        "TTFT leaves that out; a simulated one has it"
-        for name, time_us in times_us.items()
-        if time_us >= LEAST_IN_FRONT_US
     ]
 
 
@@ -334,7 +321,13 @@ def infeasible() -> Iterator[None]:
         raise ConfigError(f"fleet: {error}") from error
 
 
-def tell_notes(notes: Sequence[str]) -> None:
-    """Print notes to stderr."""
+def say_with_notes(
+    notes: Sequence[str],
+    told: Callable[[], Mapping[str, object]],
+    answer: Callable[[], Sequence[AnswerPart]],
+    how: AnswerForm,
+) -> None:
+    """Print an answer, after its notes to stderr; a JSON document has them as ``notes``."""
     for note in notes:
         tell_note(note)
+    say_answer(lambda: {**told(), "notes": list(notes)}, answer, how)

@@ -17,10 +17,10 @@ from replay.fleet.commands.asking import (
     numbers_of,
     objective_of,
     question_of,
+    say_with_notes,
     share_up,
     simulated_of,
     source_of,
-    tell_notes,
 )
 from replay.fleet.commands.layouts import rates_of
 from replay.fleet.commands.options import ReserveOptions, SizeOptions
@@ -78,8 +78,12 @@ def reserve(asked: ReserveOptions) -> None:
             burst_price=burst_price_of(asked.burst_price, source.profile.cost_per_hour),
             check=check,
         )
-    tell_notes([*question.notes, *misfit_notes([source])])
-    say_answer(lambda: reserve_document(plan), lambda: reserve_parts(plan), asked.answer)
+    say_with_notes(
+        [*question.notes, *misfit_notes([source])],
+        lambda: reserve_document(plan),
+        lambda: reserve_parts(plan),
+        asked.answer,
+    )
     if asked.report is not None:
         write_reserve_page(asked.report, plan)
         tell(f"wrote {asked.report}")

@@ -15,8 +15,8 @@ from replay.fleet.commands.asking import (
     infeasible,
     misfit_notes,
     numbers_of,
+    say_with_notes,
     simulated_of,
-    tell_notes,
 )
 from replay.fleet.commands.layouts import rates_of, sized_for
 from replay.fleet.commands.options import (
@@ -29,7 +29,6 @@ from replay.fleet.commands.options import (
     SizeOptions,
 )
 from replay.twin.own.own_code import with_code_option
-from traces.facts import say_answer
 from traces.strict.option_table import with_option_tables
 
 if TYPE_CHECKING:
@@ -53,9 +52,11 @@ def thresholds(asked: SizeOptions) -> None:
             context=question.context,
             factors=numbers_of("1" if asked.split.compress is None else asked.split.compress, "--compress"),
         )
-    tell_notes([*question.notes, *misfit_notes(question.sources)])
-    say_answer(
-        lambda: split_document(found), lambda: [*split_parts(found), *question.rate_lines], asked.answer
+    say_with_notes(
+        [*question.notes, *misfit_notes(question.sources)],
+        lambda: split_document(found),
+        lambda: [*split_parts(found), *question.rate_lines],
+        asked.answer,
     )
 
 
@@ -83,8 +84,12 @@ def routers(asked: RouterOptions) -> None:
         compile_once()
     with infeasible(), working("simulating the routers"):
         found = routed_of(question.sources, question.lengths, asked.demand.rate, question.objective, on=on)
-    tell_notes([*question.notes, *misfit_notes(question.sources)])
-    say_answer(lambda: routed_document(found), lambda: routed_parts(found), asked.answer)
+    say_with_notes(
+        [*question.notes, *misfit_notes(question.sources)],
+        lambda: routed_document(found),
+        lambda: routed_parts(found),
+        asked.answer,
+    )
 
 
 def _with_all_up(demand: DemandOptions, lengths: LengthOptions, utilization_cap: float) -> Question:
@@ -104,8 +109,8 @@ def disagg(asked: SizeOptions) -> None:
 
     question = sized_for(asked)
     plan, both, notes = _disaggregated(asked, question)
-    tell_notes(notes)
-    say_answer(
+    say_with_notes(
+        notes,
         lambda: disagg_document(plan) | {"beside": None if both is None else beside_document(both)},
         lambda: [
             *([] if both is None else [*beside_parts(both), ""]),
@@ -193,9 +198,11 @@ def compare(asked: SizeOptions) -> None:
             context=question.context,
             check=check,
         )
-    tell_notes([*question.notes, *misfit_notes(question.sources, power=True)])
-    say_answer(
-        lambda: whatif_document(found), lambda: [*whatif_parts(found), *question.rate_lines], asked.answer
+    say_with_notes(
+        [*question.notes, *misfit_notes(question.sources, power=True)],
+        lambda: whatif_document(found),
+        lambda: [*whatif_parts(found), *question.rate_lines],
+        asked.answer,
     )
     if all(each.size is None for each in found):
         raise typer.Exit(1)
@@ -220,8 +227,8 @@ def flex(asked: FlexOptions) -> None:
             asked.engines or plan_pool(source, lengths, rate, objective, context=longest, check=check).engines
         )
         cuts = cuts_of(source, lengths, rate, objective, context=longest, engines=number, check=check)
-    tell_notes([*question.notes, *misfit_notes([source], power=True)])
-    say_answer(
+    say_with_notes(
+        [*question.notes, *misfit_notes([source], power=True)],
         lambda: flex_document(cuts, engines=number),
         lambda: flex_parts(cuts, engines=number),
         asked.answer,

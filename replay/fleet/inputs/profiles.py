@@ -35,6 +35,7 @@ from traces.strict.whole_file import is_there
 from traces.strict.yaml_nodes import shown
 
 if TYPE_CHECKING:
+    from replay.twin.fitted import HeldOut
     from replay.twin.twin_config import TwinConfig
 
 SHIPPED = Path(__file__).with_name("profiles.yaml")
@@ -65,7 +66,7 @@ class ProfileSource:
     ``kv_bytes_per_token``: in all layers; None where no model is named. ``has_list_price``: no price was given.
     ``error``: how far its latency model was off on measured servers that it was not fitted to, where that is known.
     ``idle_between_w``: of one engine, where the profile's idle power is assumed. ``is_fitted``: its twin says to which
-    loads it was fitted.
+    loads it was fitted; ``held_out``: and how far it was off on others.
     """
 
     name: str
@@ -79,6 +80,7 @@ class ProfileSource:
     error: KnownError | None = None
     idle_between_w: tuple[float, float] | None = None
     is_fitted: bool = False
+    held_out: HeldOut | None = None
 
 
 def shipped_profiles() -> dict[str, GpuProfile]:
@@ -193,6 +195,9 @@ def _as_engine(profile: GpuProfile, context: int) -> tuple[EngineConfig, Latency
         frontend="none",
     )
     latency = Extended(
+        alpha0=round(profile.frontend_s * 1e6, 6),
+        alpha1=round(profile.frontend_token_s * 1e6, 6),
+        alpha2=round(profile.output_token_s * 1e6, 6),
         beta0=round(profile.w_s * 1e6, 6),
         beta1=round(profile.prefill_token_s * 1e6, 6),
         beta2=0,
@@ -247,6 +252,9 @@ def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) ->
         kv_cache_groups=held.groups,
         max_concurrent_batches=held.num_batches,
         num_speculative_tokens=held.num_drafts,
+        frontend_s=float(model.alpha0) / 1e6,
+        frontend_token_s=float(model.alpha1) / 1e6,
+        output_token_s=float(model.alpha2) / 1e6,
         **power.figures,
     )
     return ProfileSource(
@@ -259,6 +267,7 @@ def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) ->
         kv_bytes_per_token=twin.kv_bytes_per_token,
         error=_known_error(twin),
         idle_between_w=power.idle_between_w,
+        held_out=twin.held_out,
         is_fitted=twin.fitted is not None
         or (isinstance(twin.latency, Blackbox | Extended) and not twin.latency_reason),
     )

@@ -9,25 +9,29 @@ from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import replay.fleet.check.fewest_engines
 import vtwin
+from replay.fleet.check.disagg_check import verify_handoff
 from replay.fleet.check.pool import verify
 from replay.fleet.check.slo_limits import keeps, limits_of
 from replay.fleet.check.steady import RunLength
 from replay.fleet.cli import fleet_app
 from replay.fleet.inputs import OUTPUT_FRAC
 from replay.fleet.inputs.fleet_workload import lengths_of_cdf
-from replay.fleet.inputs.profiles import from_profile, shipped_profiles
+from replay.fleet.inputs.profiles import from_profile, profile_yaml, read_source, shipped_profiles
 from replay.fleet.questions import split_headline, split_parts, splits_of
 from replay.fleet.text import broken_text
 from replay.gpus.known_errors import known_errors
 from replay.model.gpus import find_gpu
 from replay.search.prices import list_price_notes, list_prices
+from sim.cluster.transfer.disaggregation_config import Disaggregation
 from sim.fleet import Lengths
-from sim.fleet.sizing import Objective
+from sim.fleet.disaggregated import Transfer, disaggregated_at
+from sim.fleet.sizing import Objective, pool_at
 from sim.fleet.split import SAME, LengthSplit, Splits, marked
 from traces.facts import terminal_lines
 
@@ -105,15 +109,31 @@ def test_size_names_the_limit_that_broke_and_has_tpot_in_its_page(capsys: pytest
     assert found["pools"][0]["broken_by_formula"] == ["TPOT p99"]
 
 
-@pytest.mark.parametrize(("alpha0_us", "is_told"), [(628_000, True), (49_000, False)])
-def test_what_a_formula_leaves_out_before_the_engine_is_told(
-    folder: Path, capsys: pytest.CaptureFixture[str], alpha0_us: int, is_told: bool
-) -> None:
-    slow = (folder / "h100.yaml").read_text().replace("alpha0: 0", f"alpha0: {alpha0_us}")
+def test_a_formula_counts_what_a_request_takes_outside_of_the_engine(folder: Path) -> None:
+    """At little load, in one pool and in two: there it asks one engine, then the other. A written profile, too."""
+    alphas = "alpha0: 628000, alpha1: 100, alpha2: 5000"
+    slow = (folder / "h100.yaml").read_text().replace("alpha0: 0, alpha1: 0, alpha2: 0", alphas)
     (folder / "slow.yaml").write_text(slow)
-    load = ("--rate", "2", "--slo", "ttft_p99=3s", "--profile", "slow.yaml", "--no-verify")
-    said = " ".join(told(capsys, "size", *load))
-    assert ("takes 628 ms before it reaches the engine (alpha0)" in said) == is_told
+    lengths = Lengths(input_tokens=np.array([400.0, 1500.0]), output_tokens=np.array([40.0, 60.0]))
+    twin = read_source("slow.yaml", lengths, context=2048)
+    (folder / "profile.yaml").write_text(profile_yaml(twin))
+    written = read_source("profile.yaml", lengths, context=2048)
+    asked, free = RunLength(num_requests=1000), Transfer(alpha_prefill=1.0, alpha_decode=1.0, beta_ttft=1.0)
+    for source in (twin, written):
+        one = pool_at(source.profile, lengths, 0.05, context=2048, engines=1)
+        seen = verify(source, lengths, 0.05, engines=1, service_s=one.service_s, seed=1, asked=asked)
+        assert (one.ttft_p99_s, one.tpot_s) == pytest.approx(
+            (seen.ttft_p99.value, seen.tpot_mean.value), rel=0.03
+        )
+    pair = (twin.profile, twin.profile)
+    two = disaggregated_at(pair, lengths, 0.05, engines=(1, 1), context=2048, transfer=free)
+    links = Disaggregation(kv_bandwidth_gbps=1e5, kv_base_latency_us=0, kv_bytes_per_token=1)
+    both = verify_handoff(
+        (twin, twin), lengths, 0.05, engines=(1, 1), transfer=links, stay_s=2.0, seed=1, asked=asked
+    ).whole
+    assert (two.ttft_p99_s, two.tpot_s) == pytest.approx(
+        (both.ttft_p99.value, both.tpot_mean.value), rel=0.03
+    )
 
 
 @pytest.mark.usefixtures("folder")

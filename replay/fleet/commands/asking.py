@@ -239,6 +239,7 @@ def misfit_notes(sources: list[ProfileSource], *, power: bool = False) -> list[s
 
     ``power``: also where the power figures of the table are from.
     """
+    from replay.fleet.costs import behind
     from replay.fleet.inputs.profiles import power_source, shipped_profiles
     from replay.search.prices import list_price_notes
 
@@ -248,10 +249,11 @@ def misfit_notes(sources: list[ProfileSource], *, power: bool = False) -> list[s
     return [
         *(f"{name}: {doubt}" for name, doubt in doubts.items() if doubt),
         *list_price_notes(listed),
+        *(["costs are in the currency of your prices"] if any(map(_has_own_price, sources)) else []),
         *(
             f"profile {each.name}: the vLLM fleet simulator's figures for a 70B-class model, whose prompts cost no "
-            f"compute of their own; {each.profile.cost_per_hour:g} an hour. --profile TWIN.yaml sizes for your model, "
-            "--prices has your prices"
+            f"compute of their own; {each.profile.cost_per_hour:g}{behind(each.currency)} an hour. --profile TWIN.yaml "
+            "sizes for your model, --prices has your prices"
             for each in of_table
         ),
         *([f"power: {power_source()}"] if power and any(each.idle_between_w for each in sources) else []),
@@ -262,6 +264,10 @@ def misfit_notes(sources: list[ProfileSource], *, power: bool = False) -> list[s
 def _is_listed(source: ProfileSource) -> bool:
     """Return whether a source's GPUs are counted with list prices, or would be if there were any."""
     return source.has_list_price or source.profile.cost_per_hour == 0
+
+
+def _has_own_price(source: ProfileSource) -> bool:
+    return source.profile.cost_per_hour > 0 and not source.has_list_price
 
 
 def _derived(sources: list[ProfileSource]) -> list[str]:

@@ -63,7 +63,7 @@ class ProfileSource:
     """A profile, and what simulates it: its own twin, or an engine that follows the profile.
 
     ``misfit``: None where the profile is not derived from a model. ``gpus``: by name, of one engine.
-    ``kv_bytes_per_token``: in all layers; None where no model is named. ``has_list_price``: no price was given.
+    ``kv_bytes_per_token``: in all layers; None where no model is named. ``has_list_price``: in dollars; none was given.
     ``error``: how far its latency model was off on measured servers that it was not fitted to, where that is known.
     ``idle_between_w``: of one engine, where the profile's idle power is assumed. ``is_fitted``: its twin says to which
     loads it was fitted; ``held_out``: and how far it was off on others.
@@ -81,6 +81,11 @@ class ProfileSource:
     idle_between_w: tuple[float, float] | None = None
     is_fitted: bool = False
     held_out: HeldOut | None = None
+
+    @property
+    def currency(self) -> str:
+        """The currency of its costs, "" of a user's own prices, which do not say it."""
+        return "USD" if self.has_list_price else ""
 
 
 def shipped_profiles() -> dict[str, GpuProfile]:
@@ -105,7 +110,11 @@ def read_source(
     plain = text.removesuffix("-80")  # as the table of GPUs calls the larger A100
     if plain in named:
         low, high = yaml.safe_load(SHIPPED.read_text())["idle_between_w"][plain]
-        of_table = replace(from_profile(plain, named[plain], context=context), idle_between_w=(low, high))
+        of_table = replace(
+            from_profile(plain, named[plain], context=context),
+            idle_between_w=(low, high),
+            has_list_price=True,
+        )
         return priced(of_table, prices)
     path = Path(text)
     if not is_there(path):
@@ -163,7 +172,7 @@ def priced(source: ProfileSource, prices: Mapping[str, float] | None) -> Profile
     if missing:
         raise ConfigError(f"--prices: got none of {missing[0]}, expected one")
     cost = sum(prices[name] * number for name, number in gpus.items())
-    return replace(source, profile=replace(source.profile, cost_per_hour=cost))
+    return replace(source, profile=replace(source.profile, cost_per_hour=cost), has_list_price=False)
 
 
 def from_profile(name: str, profile: GpuProfile, *, context: int) -> ProfileSource:

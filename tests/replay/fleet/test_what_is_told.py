@@ -136,6 +136,63 @@ def test_a_formula_counts_what_a_request_takes_outside_of_the_engine(folder: Pat
     )
 
 
+@pytest.mark.parametrize(
+    ("held_out", "doubt"),
+    [
+        (
+            "{ttft: 0.32, e2e: 0.24}",
+            "do not trust this twin yet: its errors were TTFT 32%, E2E 24% per request",
+        ),
+        (
+            "{ttft: 0.32, e2e: 0.04}",
+            "do not trust this twin's TTFT: its errors were TTFT 32%, E2E 4% per request",
+        ),
+        ("{ttft: 0.1, e2e: 0.04}", ""),
+    ],
+)
+def test_every_answer_of_a_twin_that_was_far_off_says_so(
+    folder: Path, capsys: pytest.CaptureFixture[str], held_out: str, doubt: str
+) -> None:
+    far = (folder / "h100.yaml").read_text().replace("hardware", f"  held_out: {held_out}\nhardware")
+    (folder / "far.yaml").write_text(far)
+    load = ["--rate", "1", "--num-requests", "100"]
+    asked = ["--workload", "cdf.json", "--slo", "ttft_p99=3s", "--profile", "far.yaml", "--no-verify"]
+    for words in (
+        ["run", "--config", "far.yaml", *load],
+        ["capacity", "--config", "far.yaml", "--num-requests", "200", "--slo", "ttft_p99=1s"],
+        ["fleet", "size", "--rate", "2", *asked],
+        ["fleet", "size", "--rate", "2,3", *asked],
+        ["fleet", "size", "--layout", "disagg", "--rate", "2", *asked],
+        ["fleet", "flex", "--rate", "2", *asked],
+    ):
+        capsys.readouterr()
+        assert vtwin.main([*words, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        notes = " ".join([*found.get("notes", []), *found.get("warnings", [])])
+        assert (doubt in notes) if doubt else "trust" not in notes, words
+        assert vtwin.main(words) == 0
+        shown = capsys.readouterr()
+        assert (doubt in shown.out + shown.err) if doubt else "do not trust" not in shown.err, words
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_comparison_begins_with_the_cheapest_profile_of_each_rate(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("size", "--rate", "5,20", "--slo", "ttft_p99=3s", "--profile", "h100.yaml,A100")
+    first, _, *rows = told(capsys, *words)[0].splitlines()
+    cells = [row.split() for row in rows[:4]]
+    for rate in ("5", "20"):
+        at = [row for row in cells if row[1] == rate]
+        best = min(at, key=lambda row: float(row[8].replace(",", "")))
+        assert f"{best[0]} at {rate} requests/s ({best[8]} USD a year on {best[2]} GPU" in first
+    assert first.startswith("cheapest: ")
+    without = ("size", "--rate", "5", "--slo", "ttft_p99=3s", "--profile", "h100.yaml,a40.yaml")
+    assert told(capsys, *without)[0].startswith("fewest GPUs: h100 at 5 requests/s (")
+    alone = told(capsys, *words[:-1], "h100.yaml")[0]
+    assert alone.startswith("profile")
+
+
 @pytest.mark.usefixtures("folder")
 def test_a_fleet_that_cannot_be_says_what_the_last_try_broke(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -244,7 +301,7 @@ def test_a_gpu_without_a_list_price_is_told_to_have_none() -> None:
     [
         ("h100.yaml", 49.24 / 8, "list prices of 2026-09-20, CoreWeave"),
         ("a40.yaml", None, "no list price of A40"),
-        ("A100", 2.21, "2.21 an hour"),
+        ("A100", 2.21, "2.21 USD an hour"),
     ],
 )
 def test_without_prices_the_list_s_are_counted_and_told(

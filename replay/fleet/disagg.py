@@ -160,17 +160,10 @@ def disagg_parts(plan: DisaggPlan) -> list[AnswerPart]:
     head = ("prefill", "decode", "TTFT p99", "TPOT", "prefill used", "decode used", *HEAD)
     rows = [
         (
-            *(
-                f"{each.prefill}",
-                f"{each.decode}",
-                shown_time(each.ttft_p99_s * 1e6),
-                shown_time(each.tpot_s * 1e6),
-            ),
-            *(
-                f"{each.prefill_utilization:.0%}",
-                f"{each.decode_utilization:.0%}",
-                *cost_cells(each.cost_per_hour),
-            ),
+            *map(str, (each.prefill, each.decode)),
+            *(shown_time(seconds * 1e6) for seconds in (each.ttft_p99_s, each.tpot_s)),
+            *(f"{share:.0%}" for share in (each.prefill_utilization, each.decode_utilization)),
+            *cost_cells(each.cost_per_hour),
         )
         for each in best[:MOST_SHOWN]
     ]

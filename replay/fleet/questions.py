@@ -103,20 +103,7 @@ def split_parts(found: Splits) -> list[AnswerPart]:
     one = found.one
     rows = [
         ("up to", "cut", "short", "engines", "GPUs", "TTFT p99", *HEAD, "saves"),
-        (
-            *(
-                "one pool",
-                "-",
-                "-",
-                str(one.provisioned),
-                f"{found.profiles[1].num_gpus * one.provisioned:,}",
-            ),
-            *(
-                shown_time(one.ttft_p99_s * 1e6),
-                *cost_cells(found.one_amount if found.has_prices else None),
-                "-",
-            ),
-        ),
+        ("one pool", "-", "-", str(one.provisioned), *_one_cells(found), "-"),
         *(_split_row(each, found) for each in best[:MOST_SHOWN]),
     ]
     more = [f"… and {len(best) - MOST_SHOWN} more (--json)"] if len(best) > MOST_SHOWN else []
@@ -130,6 +117,12 @@ def split_parts(found: Splits) -> list[AnswerPart]:
         "against one pool for all.",
         "A formula can be too optimistic: vtwin fleet size --split TOKENS simulates a split.",
     ]
+
+
+def _one_cells(found: Splits) -> tuple[str, ...]:
+    gpus = found.profiles[1].num_gpus * found.one.provisioned
+    cost = cost_cells(found.one_amount if found.has_prices else None)
+    return f"{gpus:,}", shown_time(found.one.ttft_p99_s * 1e6), *cost
 
 
 def _one_told(found: Splits) -> str:
@@ -205,12 +198,12 @@ class WhatIf:
 
     profile: str
     rate_per_s: float
-    size: PoolSize | None
-    reason: str
-    gpus: int
-    cost_per_hour: float | None
-    cost_per_year: float | None
-    energy: Energy | None
+    size: PoolSize | None = None
+    reason: str = ""
+    gpus: int = 0
+    cost_per_hour: float | None = None
+    cost_per_year: float | None = None
+    energy: Energy | None = None
     power_between_w: tuple[float, float] | None = None
     simulated: PoolPlan | None = None
     currency: str = ""
@@ -244,17 +237,7 @@ def _whatif(
     context: int,
     check: SizeCheck | None,
 ) -> WhatIf:
-    none = WhatIf(
-        profile=source.name,
-        rate_per_s=rate,
-        size=None,
-        reason="",
-        gpus=0,
-        cost_per_hour=None,
-        cost_per_year=None,
-        energy=None,
-        currency=source.currency,
-    )
+    none = WhatIf(profile=source.name, rate_per_s=rate, currency=source.currency)
     try:
         plan = plan_pool(source, lengths, rate, objective, context=context, check=check)
     except Infeasible as error:

@@ -14,7 +14,7 @@ from traces.strict.tell import tell_note
 if TYPE_CHECKING:
     from replay.fleet.check.drawn_requests import Arrivals
     from replay.fleet.check.steady import RunLength
-    from replay.fleet.commands.options import ArrivalOptions, DemandOptions, LengthOptions, NodeOptions
+    from replay.fleet.commands.options import ArrivalOptions, LengthOptions, NodeOptions
     from replay.fleet.inputs.fleet_workload import FleetWorkload
     from replay.fleet.inputs.profiles import ProfileSource
     from replay.fleet.inputs.whole_requests import WholeRequests
@@ -142,15 +142,6 @@ def question_of(
     )
 
 
-def demanded(
-    demand: DemandOptions, lengths: LengthOptions, nodes: NodeOptions, prices: Path | None = None
-) -> Question:
-    """Return what is sized for a demand. Raises ConfigError, or TraceError on a file that is not a workload."""
-    return question_of(
-        demand.workload, demand.slo, demand.profile, lengths=lengths, nodes=nodes, prices=prices
-    )
-
-
 def simulated_of(
     lengths: Lengths, whole: WholeRequests | None, options: ArrivalOptions, *, num_requests: int
 ) -> tuple[Lengths, RunLength, list[str]]:
@@ -225,11 +216,13 @@ def source_of(
     if "@" not in name or is_there(Path(name)):
         return read_source(name, lengths, context=context, prices=prices)
     from replay.fleet.inputs.computed import computed
+    from replay.model.gpus import find_gpu
 
     model, _, where = name.rpartition("@")
     gpu, _, number = where.partition(":")
     if not (model and gpu and (number or "1").isdecimal() and int(number or 1) > 0):
         raise ConfigError(f"--profile: got {name!r}, expected MODEL@GPU:TP, as in Qwen/Qwen3-32B@H100:2")
+    find_gpu(gpu, where="--profile")
     found = computed(model, gpu, tp=int(number or 1), lengths=lengths, context=context)
     return priced(found.source, prices)
 
@@ -303,16 +296,14 @@ def compile_once() -> None:
         compile_cluster()
 
 
-def check_of(
-    *, verify: bool, num_requests: int, seed: int, whole: WholeRequests | None = None
-) -> SizeCheck | None:
+def check_of(runs: RunLength, *, verify: bool | None, seed: int, smallest: bool = True) -> SizeCheck | None:
     """Return how to simulate, with everything compiled, if simulation is requested; None: by formula alone."""
     if not verify:
         return None
     from replay.fleet.size import SizeCheck
 
     compile_once()
-    return SizeCheck(asked=asked_of(num_requests, None, whole=whole), seed=seed)
+    return SizeCheck(asked=runs, seed=seed, smallest=smallest)
 
 
 @contextmanager

@@ -11,10 +11,10 @@ from replay.fleet.commands.asking import (
     asked_of,
     check_of,
     compile_once,
-    demanded,
     infeasible,
     misfit_notes,
     numbers_of,
+    question_of,
     say_with_notes,
     simulated_of,
 )
@@ -76,8 +76,8 @@ def routers(asked: RouterOptions) -> None:
         context=question.context,
         spill=asked.spill,
         factor=asked.compress,
-        seed=asked.seed,
-        asked=asked_of(asked.num_requests, asked.measure, whole=question.whole),
+        seed=asked.runs.seed,
+        asked=asked_of(asked.runs.num_requests, asked.measure, whole=question.whole),
         with_engines=asked.verify,
     )
     if asked.verify:
@@ -95,7 +95,7 @@ def routers(asked: RouterOptions) -> None:
 def _with_all_up(demand: DemandOptions, lengths: LengthOptions, utilization_cap: float) -> Question:
     """Return what is sized where no node fails."""
     nodes = NodeOptions(utilization_cap=utilization_cap)
-    return demanded(demand, lengths, nodes)
+    return question_of(demand.workload, demand.slo, demand.profile, lengths=lengths, nodes=nodes)
 
 
 def disagg(asked: SizeOptions) -> None:
@@ -129,7 +129,6 @@ def _disaggregated(
     """Return prefill and decode pools, one pool beside them where it is asked for, and notes on what they rest on."""
     from replay.fleet.beside import beside
     from replay.fleet.disagg import KV_BYTES_70B, plan_disagg, transfer_note
-    from replay.fleet.size import SizeCheck
     from replay.progress import working
 
     (rate,) = rates_of(asked)
@@ -139,10 +138,8 @@ def _disaggregated(
     )
     known = asked.disagg.kv_bytes_per_token
     known = sources[-1].kv_bytes_per_token if known is None else known
-    check, objective, context = None, question.objective, question.context
-    if asked.verify:
-        compile_once()
-        check = SizeCheck(asked=runs, seed=asked.seed or 0)
+    objective, context = question.objective, question.context
+    check = check_of(runs, verify=asked.verify, seed=asked.seed or 0)
     with infeasible(), working("sizing and simulating the fleet"):
         plan = plan_disagg(
             sources, lengths, rate, objective, context=context, check=check,
@@ -183,12 +180,8 @@ def compare(asked: SizeOptions) -> None:
     from replay.progress import working
 
     question = sized_for(asked, most=None)
-    check = check_of(
-        verify=bool(asked.verify),
-        num_requests=asked.num_requests or 0,
-        seed=asked.seed or 0,
-        whole=question.whole,
-    )
+    runs = asked_of(asked.num_requests or 0, None, whole=question.whole)
+    check = check_of(runs, verify=asked.verify, seed=asked.seed or 0)
     with infeasible(), working("sizing the fleets"):
         found = whatif_of(
             question.sources,
@@ -219,9 +212,8 @@ def flex(asked: FlexOptions) -> None:
     question = _with_all_up(asked.demand, asked.lengths, asked.utilization_cap)
     source, lengths, rate = question.sources[0], question.lengths, asked.demand.rate
     objective, longest = question.objective, question.context
-    check = check_of(
-        verify=asked.verify, num_requests=asked.num_requests, seed=asked.seed, whole=question.whole
-    )
+    runs = asked_of(asked.runs.num_requests, None, whole=question.whole)
+    check = check_of(runs, verify=asked.verify, seed=asked.runs.seed)
     with infeasible(), working("shedding power"):
         number = (
             asked.engines or plan_pool(source, lengths, rate, objective, context=longest, check=check).engines

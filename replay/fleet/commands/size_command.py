@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from replay.fleet.commands.asking import (
-    compile_once,
+    check_of,
     infeasible,
     misfit_notes,
     simulated_of,
@@ -50,7 +50,7 @@ def size(asked: SizeOptions) -> None:
 
 def _one_or_two(asked: SizeOptions) -> None:
     """Size one pool, or one for short and one for long requests, and simulate it."""
-    from replay.fleet.size import SizeCheck, sized_fleet
+    from replay.fleet.size import sized_fleet
     from replay.progress import working
     from traces import check_place
 
@@ -60,11 +60,7 @@ def _one_or_two(asked: SizeOptions) -> None:
     lengths, runs, arrivals = simulated_of(
         question.lengths, question.whole, asked.arrivals, num_requests=asked.num_requests or 0
     )
-    check = (
-        SizeCheck(smallest=bool(asked.smallest), asked=runs, seed=asked.seed or 0) if asked.verify else None
-    )
-    if check is not None:
-        compile_once()
+    check = check_of(runs, verify=asked.verify, seed=asked.seed or 0, smallest=bool(asked.smallest))
     with infeasible(), working("sizing and simulating the fleet"):
         plan = sized_fleet(
             sources,
@@ -146,8 +142,10 @@ def _show_computed(
     from replay.fleet.inputs.computed import computed
     from replay.fleet.inputs.profiles import priced, profile_yaml
     from replay.fleet.text import profile_parts
+    from replay.model.gpus import find_gpu
     from replay.search.prices import read_prices
 
+    find_gpu(gpu)
     made = computed(model, gpu, tp=tp, lengths=lengths, context=context)
     found = priced(made.source, None if prices is None else read_prices(prices))
     terms = [f"# {line}" for line in terminal_lines(profile_parts(made), width=None)]

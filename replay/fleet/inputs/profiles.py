@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -117,10 +118,11 @@ def read_source(
         )
         return priced(of_table, prices)
     path = Path(text)
-    if not is_there(path):
+    if not text or not is_there(path):
+        near = difflib.get_close_matches(plain.upper(), list(named), n=1)
         raise ConfigError(
-            f"--profile: got {text!r}, expected {', '.join(named)}, MODEL@GPU:TP, or a file (a "
-            "TWIN.yaml, or a profile)"
+            f"--profile: got {text!r}, expected {', '.join(named)}, MODEL@GPU:TP, or a file (a TWIN.yaml, or a profile)"
+            f"{f'; nearest: {near[0]}' if near else ''}"
         )
     section = read_section(path)
     if "w_s" in section:

@@ -55,10 +55,6 @@ OVERRIDES, READ_OVERRIDES = "per_layer_config", frozenset({"gemma4_text", "gemma
 """What transformers writes of layers that differ from the others, and the families in which it is read."""
 
 
-EXAMPLE = "Qwen/Qwen3-14B"
-"""A model that ships."""
-
-
 def read_model_config(
     path: str | Path,
     *,
@@ -105,8 +101,10 @@ def find_config(path: str | Path) -> Path:
     if not is_a_file(file):
         known = shipped_models()
         near = difflib.get_close_matches(str(path), known, n=3, cutoff=0.6)
-        names = f"nearest: {', '.join(near)}" if near else f"such as {EXAMPLE}; there are {len(known)}"
-        got = f"nothing at {path}" if str(path) else "an empty name"
+        names = f"nearest: {', '.join(near)}" if near else f"there are: {', '.join(known)}"
+        got = f"nothing at {path}"
+        if not str(path):  # a variable that is not set: the name of no model
+            got, names = "an empty name", f"such as {known[0]}"
         raise ConfigError(
             f"model config: got {got}, expected the path of a Hugging Face config.json (the file of that name in the "
             f"model's folder), or a model that ships ({names})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import inspect
 import json
+import shlex
 from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,31 @@ def test_every_answer_of_a_twin_that_was_far_off_says_so(
         assert vtwin.main(words) == 0
         shown = capsys.readouterr()
         assert (doubt in shown.out + shown.err) if doubt else "do not trust" not in shown.err, words
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("size --profile ''", "--profile: got '', expected A100, H100, MODEL@GPU:TP"),
+        ("size --profile h10o", "; nearest: H100"),
+        (
+            "size --profile Qwen/Qwen3-14B@H10O:1",
+            "--profile: got 'H10O', expected a GPU of the table (nearest: H100",
+        ),
+        (
+            "profile --model Qwen/Qwen3-14B --gpu H10O",
+            "--gpu: got 'H10O', expected a GPU of the table (nearest: H100",
+        ),
+    ],
+)
+def test_an_unknown_gpu_or_profile_is_one_line_with_the_nearest(
+    capsys: pytest.CaptureFixture[str], words: str, said: str
+) -> None:
+    load = ["--rate", "2", "--slo", "ttft_p99=3s"] if words.startswith("size") else []
+    err = told(capsys, *shlex.split(words), *load, code=2)[1]
+    assert said in err.splitlines()[-1]
+    assert "computed.yaml" not in err
 
 
 @pytest.mark.usefixtures("folder")

@@ -84,9 +84,6 @@ def disaggregated_at(
     cost = transfer or Transfer()
     prefill = _Prefill(seconds=_alone(profiles[0], lengths))
     decode = profiles[1]
-    outside = profiles[0].frontend_delay_s(lengths) + decode.frontend_delay_s(
-        lengths
-    )  # it asks one, then the other
     slots = _slots(decode, lengths, context)
     answers = Lengths(
         input_tokens=lengths.input_tokens, output_tokens=np.maximum(lengths.output_tokens - 1, 1)
@@ -109,8 +106,7 @@ def disaggregated_at(
         prefill=engines[0],
         decode=engines[1],
         rate_per_s=min(engines[0] * cost.alpha_prefill / prefill.mean_s, engines[1] * slots / service),
-        ttft_p99_s=cost.beta_ttft
-        * percentile_with(wait, prefill.seconds + outside / cost.beta_ttft, share=0.99),
+        ttft_p99_s=_ttft_p99_s(wait, prefill.seconds, _outside_s(profiles, lengths), beta=cost.beta_ttft),
         decode_wait_p99_s=decode_wait.percentile_s(0.99),
         tpot_s=decode.iteration_s(active, resident) + decode.output_token_s,
         prefill_utilization=rate_per_s * prefill.mean_s / cost.alpha_prefill / engines[0],
@@ -118,6 +114,16 @@ def disaggregated_at(
         cost_per_hour=engines[0] * profiles[0].cost_per_hour + engines[1] * decode.cost_per_hour,
         gpus=engines[0] * profiles[0].num_gpus + engines[1] * decode.num_gpus,
     )
+
+
+def _ttft_p99_s(wait: Wait, prefill_s: Floats, outside_s: Floats, *, beta: float) -> float:
+    """Return the 99th percentile of TTFT: transfers make wait and prefill longer, not what is outside of engines."""
+    return beta * percentile_with(wait, prefill_s + outside_s / beta, share=0.99)
+
+
+def _outside_s(profiles: tuple[GpuProfile, GpuProfile], lengths: Lengths) -> Floats:
+    """Return the seconds outside of engines of each first token: a request asks one engine, then the other."""
+    return profiles[0].frontend_delay_s(lengths) + profiles[1].frontend_delay_s(lengths)
 
 
 def _slots(decode: GpuProfile, lengths: Lengths, context: int) -> int:

@@ -238,11 +238,12 @@ def misfit_notes(sources: list[ProfileSource], *, power: bool = False) -> list[s
 
     of_table = [each for each in sources if each.name in shipped_profiles()]
     listed = [gpu for each in sources if each.gpus and _is_listed(each) for gpu in each.gpus]
+    has_own_price = any(each.profile.cost_per_hour > 0 and not each.has_list_price for each in sources)
     doubts = {each.name: each.held_out.doubt for each in sources if each.held_out is not None}
     return [
         *(f"{name}: {doubt}" for name, doubt in doubts.items() if doubt),
         *list_price_notes(listed),
-        *(["costs are in the currency of your prices"] if any(map(_has_own_price, sources)) else []),
+        *(["costs are in the currency of your prices"] if has_own_price else []),
         *(
             f"profile {each.name}: the vLLM fleet simulator's figures for a 70B-class model, whose prompts cost no "
             f"compute of their own; {each.profile.cost_per_hour:g}{behind(each.currency)} an hour. --profile TWIN.yaml "
@@ -257,10 +258,6 @@ def misfit_notes(sources: list[ProfileSource], *, power: bool = False) -> list[s
 def _is_listed(source: ProfileSource) -> bool:
     """Return whether a source's GPUs are counted with list prices, or would be if there were any."""
     return source.has_list_price or source.profile.cost_per_hour == 0
-
-
-def _has_own_price(source: ProfileSource) -> bool:
-    return source.profile.cost_per_hour > 0 and not source.has_list_price
 
 
 def _derived(sources: list[ProfileSource]) -> list[str]:

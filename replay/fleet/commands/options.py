@@ -152,7 +152,7 @@ class ArrivalOptions:
 
 
 @option_table
-class RunOptions:
+class DrawnRunOptions:
     """How long each simulation is, and with which draws."""
 
     num_requests: Annotated[
@@ -372,7 +372,7 @@ class RouterOptions:
         float, typer.Option(min=1.0, max=1000.0, help="Cut prompts that are up to this many times too long.")
     ] = 1.5
     verify: Annotated[bool, _verify(help="Simulate with the token-level engine, too.")] = True
-    runs: RunOptions
+    runs: DrawnRunOptions
     measure: MeasureOption = None
     answer: AnswerForm = AnswerForm()
 
@@ -389,7 +389,7 @@ class FlexOptions:
     lengths: LengthOptions
     utilization_cap: CapOption = 0.85
     verify: Annotated[bool, _verify(help="Simulate the seats of every row, too.")] = False
-    runs: RunOptions
+    runs: DrawnRunOptions
     answer: AnswerForm = AnswerForm()
 
 
@@ -424,6 +424,6 @@ class ReserveOptions:
             help="Simulate every hour and take the fewest engines that meet the SLO in simulation.",
         ),
     ] = False
-    runs: RunOptions
+    runs: DrawnRunOptions
     report: Annotated[Path | None, _report(help="Also write a page with the day.")] = None
     answer: AnswerForm = AnswerForm()

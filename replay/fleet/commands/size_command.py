@@ -27,7 +27,6 @@ from traces.strict.tell import tell
 
 if TYPE_CHECKING:
     from replay.fleet.inputs.profiles import ProfileSource
-    from replay.fleet.size import FleetPlan
     from sim.fleet import Lengths
     from traces.console.options import AnswerForm
 
@@ -51,6 +50,7 @@ def size(asked: SizeOptions) -> None:
 def _one_or_two(asked: SizeOptions) -> None:
     """Size one pool, or one for short and one for long requests, and simulate it."""
     from replay.fleet.size import sized_fleet
+    from replay.fleet.text import fleet_document, fleet_parts
     from replay.progress import working
     from traces import check_place
 
@@ -71,9 +71,8 @@ def _one_or_two(asked: SizeOptions) -> None:
             split=split,
             check=check,
         )
-    notes = (*question.notes, *arrivals, *misfit_notes(sources, power=True))
-    plan = replace(plan, notes=notes)
-    _show(plan, asked.answer)
+    plan = replace(plan, notes=(*question.notes, *arrivals, *misfit_notes(sources, power=True)))
+    say_answer(lambda: fleet_document(plan), lambda: fleet_parts(plan), asked.answer)
     if asked.report is not None:
         from replay.fleet.page import write_page
 
@@ -161,9 +160,3 @@ def _show_computed(
         lambda: [Verbatim([*terms, *profile_yaml(found).splitlines()])],
         how,
     )
-
-
-def _show(plan: FleetPlan, how: AnswerForm) -> None:
-    from replay.fleet.text import fleet_document, fleet_parts
-
-    say_answer(lambda: fleet_document(plan), lambda: fleet_parts(plan), how)

@@ -243,8 +243,7 @@ def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) ->
         blocks = engine.max_num_seqs * held.fullest(context)
     seats = seats_of(held_by(engine, lengths))
     times = drafts.seconds_a_token(model, seats, np.full(len(seats), tokens))
-    slope = float(np.polyfit(seats, times, 1)[0]) if len(seats) > 1 else 0.0
-    slope = max(slope, 0.0)
+    slope = max(float(np.polyfit(seats, times, 1)[0]), 0.0) if len(seats) > 1 else 0.0
     w_s = max(float((times - slope * seats).mean()), 1e-6)
     per_token, per_pair = _prefill(model, engine, w_s)
     power = _power_of(twin.num_gpus)
@@ -263,9 +262,7 @@ def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) ->
         kv_cache_groups=held.groups,
         max_concurrent_batches=held.num_batches,
         num_speculative_tokens=held.num_drafts,
-        frontend_s=float(model.alpha0) / 1e6,
-        frontend_token_s=float(model.alpha1) / 1e6,
-        output_token_s=float(model.alpha2) / 1e6,
+        **_outside(model),
         **power.figures,
     )
     return ProfileSource(
@@ -282,6 +279,12 @@ def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) ->
         is_fitted=twin.fitted is not None
         or (isinstance(twin.latency, Blackbox | Extended) and not twin.latency_reason),
     )
+
+
+def _outside(model: LatencyModel) -> dict[str, float]:
+    """Return what requests and tokens take outside of the engine, as a profile has it."""
+    alphas = {"frontend_s": model.alpha0, "frontend_token_s": model.alpha1, "output_token_s": model.alpha2}
+    return {name: float(value) / 1e6 for name, value in alphas.items()}
 
 
 @dataclass(frozen=True, slots=True)

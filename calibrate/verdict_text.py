@@ -12,15 +12,12 @@ from calibrate.compare.judged_errors import JUDGED, JudgedError, judged_errors
 from calibrate.distinct_runs import has_lengths_of
 from calibrate.flags.evidence import contradictions_of
 from calibrate.misfit import is_probe, without_missed
+from replay.twin.fitted import FAR
 
 if TYPE_CHECKING:
     from calibrate.findings import Calibration, Compared
     from calibrate.run_to_run.pace_today import PaceToday
     from replay.twin.fitted import FittedRange, Range
-
-FAR = 0.10
-"""A twin with a larger error is not trustworthy, unless run-to-run noise is as large: the band that
-the report shades around equal times."""
 
 MOST_WORDS = 20
 """A page's title, and the sentence below it, have no more words."""

@@ -1,6 +1,7 @@
 """How well a fitted twin did on requests that its fit had not seen, and when: ``latency.held_out``.
 
-A run of another day is held against it: a twin that was good then and is off by one factor now is no bad twin.
+A run of another day is held against it: a twin that was good then and is off by one factor now is no bad twin. And
+every answer of a twin that was far off says so.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 KEY = "held_out"
 ERRORS = ("ttft", "tpot", "e2e")
 OF_RUNS = tuple(f"{name}_{statistic}" for name in ERRORS for statistic in ("mean", "p99"))
+FAR = 0.10
+"""A twin with a larger error is not trustworthy, unless run-to-run noise is as large: the band that
+the report shades around equal times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +39,33 @@ class HeldOut:
     e2e_mean: float | None = None
     e2e_p99: float | None = None
 
+    @property
+    def errors(self) -> dict[str, float]:
+        """The errors that are known, by name."""
+        found = {name: getattr(self, name) for name in ERRORS}
+        return {name: value for name, value in found.items() if value is not None}
+
+    @property
+    def text(self) -> str:
+        """The errors in words."""
+        told = ", ".join(f"{name.upper()} {value:.0%}" for name, value in self.errors.items())
+        return f"{told} per request, on requests that the twin's fit had not seen"
+
+    @property
+    def doubt(self) -> str:
+        """What must not be trusted, and why, as every answer of the twin says it; "" where all errors are small."""
+        far = [name.upper() for name, value in self.errors.items() if value > FAR]
+        if not far:
+            return ""
+        named = "this twin yet" if self.e2e is None or self.e2e > FAR else f"this twin's {' and '.join(far)}"
+        return f"do not trust {named}: its errors were {self.text} (more than {FAR:.0%} is far)"
+
     def lines(self) -> list[str]:
         """Return it as lines of TWIN.yaml's latency section."""
         known = {name: value for name in (*ERRORS, *OF_RUNS) if (value := getattr(self, name)) is not None}
         parts = [
             *([f'date: "{self.date}"'] if self.date else []),
-            *(f"{name}: {known[name]!r}" for name in known),
+            *(f"{name}: {value!r}" for name, value in known.items()),
         ]
         return [f"  {KEY}: {{{', '.join(parts)}}}"] if parts else []
 

@@ -250,14 +250,17 @@ LINEAR = (
     "extrapolate."
 )
 
+MOST_SUGGESTED = 2
+"""Runs that the first screen suggests; the report has all."""
+
 
 def summarise(calibration: Calibration, report: Path, *, is_stdout_free: bool) -> None:
-    """Print the verdict, errors and coefficients on stdout, or on stderr where stdout holds JSON.
+    """Print the verdict, errors and coefficients on stdout, or on stderr where stdout holds JSON; the rest is reported.
 
     Warnings, below the verdict, and advice go to stderr.
     """
     from calibrate.report.suggested_runs import suggested_runs
-    from calibrate.report.terminal import console_of, headline, print_table, tables_of
+    from calibrate.report.terminal import console_of, fit_line, headline, print_table, tables_of
     from calibrate.report.warnings import warnings_of
     from calibrate.verdict_text import has_small_errors, verdict_text
 
@@ -274,6 +277,8 @@ def summarise(calibration: Calibration, report: Path, *, is_stdout_free: bool) -
             said = f"{each.source.name}: {each.saturation.state} load: {each.saturation.reason}"
             say(said, err=not is_stdout_free)
     say(headline(calibration), err=not is_stdout_free)
+    if calibration.fit is not None:
+        say(fit_line(calibration.fit), err=not is_stdout_free)
     suggested = suggested_runs(calibration)
     if suggested and has_small_errors(calibration):
         names = ", ".join(dict.fromkeys(name for each in suggested for name in each.coefficients))
@@ -282,10 +287,13 @@ def summarise(calibration: Calibration, report: Path, *, is_stdout_free: bool) -
             "held-out errors are small. For others, the report has the runs that would determine them"
         )
         suggested = ()
-    for calibration_run in suggested:
+    for calibration_run in suggested[:MOST_SUGGESTED]:
         shows = f"to determine {', '.join(calibration_run.coefficients)}: {calibration_run.shows}"
         tell(shows)
         tell(f"  {calibration_run.command}")
+    if len(suggested) > MOST_SUGGESTED:
+        more = [name for each in suggested[MOST_SUGGESTED:] for name in each.coefficients]
+        tell(f"the report has the runs that determine {', '.join(dict.fromkeys(more))}, too")
     if calibration.fit is not None and calibration.fit.model == "blackbox" and not calibration.fit.candidates:
         tell(LINEAR)
     tell(f"report: {report / 'report.html'}")

@@ -73,7 +73,8 @@ def _server_of(calibration: Calibration) -> NamedServer:
 
 
 def _held_out(calibration: Calibration) -> HeldOut:
-    """Return the errors on unseen requests, and the day, for a later comparison of another day."""
+    """Return the errors on unseen requests, the largest of whole runs, and the day, for a later comparison."""
+    from calibrate.run_to_run.run_errors import own_errors
     from replay.twin.fitted import HeldOut
 
     found = {
@@ -81,6 +82,7 @@ def _held_out(calibration: Calibration) -> HeldOut:
         for name in ("ttft", "tpot", "e2e")
         if (errors := calibration.holdout.get(f"{name}_us")) is not None and errors.mape.value is not None
     }
+    found |= own_errors([each.pairs for each in calibration.traces if not each.is_saturated])
     return HeldOut(date=datetime.now(UTC).date().isoformat(), **found)
 
 

@@ -12,15 +12,12 @@ from calibrate.compare.judged_errors import JUDGED, JudgedError, judged_errors
 from calibrate.distinct_runs import has_lengths_of
 from calibrate.flags.evidence import contradictions_of
 from calibrate.misfit import is_probe, without_missed
+from replay.twin.fitted import FAR
 
 if TYPE_CHECKING:
     from calibrate.findings import Calibration, Compared
     from calibrate.run_to_run.pace_today import PaceToday
     from replay.twin.fitted import FittedRange, Range
-
-FAR = 0.10
-"""A twin with a larger error is not trustworthy, unless run-to-run noise is as large: the band that
-the report shades around equal times."""
 
 MOST_WORDS = 20
 """A page's title, and the sentence below it, have no more words."""
@@ -49,7 +46,13 @@ def verdict_text(calibration: Calibration, *, has_warnings: bool) -> str:
         own = number_format.percent(worst.floor)
         said += f", {_closer(worst.error, worst.floor)} the server repeats itself ({own})"
     far = [name for name in NAMED if any(e.metric == name and e.exceeds(FAR) for e in judged)]
-    return " ".join([f"{said}.", *_trust(calibration, far=far, has_warnings=has_warnings)])
+    return " ".join(
+        [
+            f"{said}.",
+            *_in_sample(calibration, worst),
+            *_trust(calibration, far=far, has_warnings=has_warnings),
+        ]
+    )
 
 
 def parted(text: str) -> tuple[str, str, list[str]]:
@@ -119,6 +122,18 @@ def _which(calibration: Calibration) -> str:
         seen = any(has_lengths_of(one, other) for one in held_out for other in fitted)
         return ", held out, on lengths that were fitted" if seen else ", held out"
     return ", held out: the second half of the requests"
+
+
+def _in_sample(calibration: Calibration, worst: JudgedError) -> list[str]:
+    """Return the sentence about the fitted requests, where the twin is further off on them than held out."""
+    if calibration.fit is None or calibration.fitted_on.of_saturated:
+        return []
+    own = judged_errors(calibration.in_sample, calibration.noise_floor)
+    if not own or number_format.percent(own[0].error) == number_format.percent(worst.error):
+        return []
+    if own[0].error < worst.error:
+        return []
+    return [f"In sample it is further off: {number_format.percent(own[0].error)} ({_what(own[0])})."]
 
 
 def _subject(calibration: Calibration, within: str) -> str:

@@ -44,22 +44,63 @@ def _tell(what: str, done: threading.Event) -> None:
 @contextmanager
 def counting(what: str, total: int) -> Iterator[Callable[[], None]]:
     """Yield a function to call after each of ``total`` parts: a bar in a terminal, elsewhere a line at times."""
+    done = 0
+    with stepping() as step:
+        step(what, 0, total)
+
+        def advance() -> None:
+            nonlocal done
+            done += 1
+            step(what, done, total)
+
+        yield advance
+
+
+Step = Callable[[str, int, int], None]
+"""Called with a step's name, how many of its parts are done, and of how many."""
+
+
+@contextmanager
+def stepping() -> Iterator[Step]:
+    """Yield a function that shows a step's progress: a bar in a terminal, elsewhere a line at times with the time left.
+
+    A new name, or fewer parts than before, is a new step.
+    """
     if sys.stderr.isatty():
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        parts = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        parts = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
         with Progress(*parts, console=Console(stderr=True), transient=True) as progress:
-            task = progress.add_task(what, total=total)
-            yield lambda: progress.advance(task)
+            task = progress.add_task("")
+            yield lambda what, done, total: progress.update(
+                task, description=what, completed=done, total=total
+            )
         return
-    done, told = 0, time.monotonic()
+    shown = _LinesOfSteps()
+    yield shown.step
 
-    def advance() -> None:
-        nonlocal done, told
-        done += 1
-        if time.monotonic() - told > EVERY_S:
-            told = time.monotonic()
-            tell(f"{what}: {done:,} of {total:,}")
 
-    yield advance
+class _LinesOfSteps:
+    """Lines of steps' progress, one each ``EVERY_S`` seconds at most."""
+
+    def __init__(self) -> None:
+        self.began = self.told = time.monotonic()
+        self.last = ("", 0)
+
+    def step(self, what: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if what != self.last[0] or done < self.last[1]:
+            self.began = now
+        self.last = (what, done)
+        if now - self.told <= EVERY_S:
+            return
+        self.told = now
+        spent = now - self.began
+        left = f", about {spent / done * (total - done):.0f} s left in this step" if done and spent else ""
+        tell(f"{what}: {done:,} of {total:,}{left}")

@@ -9,9 +9,11 @@ import typer
 
 from traces.console.options import JsonOption
 from traces.strict.option_table import option_table
+from traces.strict.swapped import check_twin_file
 
 ConfigOption = Annotated[
-    Path, typer.Option(metavar="TWIN.yaml", help="The twin that simulates the requests.")
+    Path,
+    typer.Option(metavar="TWIN.yaml", help="The twin that simulates the requests.", callback=check_twin_file),
 ]
 ReportOption = Annotated[
     Path, typer.Option(metavar="DIR", help="Folder for report.json, report.md, report.html.")
@@ -56,6 +58,7 @@ class FitTwinOptions:
         typer.Option(
             metavar="TWIN.yaml",
             help="The twin to simulate the traces with. Default with --fit: what the first trace's header says.",
+            callback=check_twin_file,
         ),
     ] = None
     fit: Annotated[bool, typer.Option("--fit", help="Fit the twin's coefficients to the traces.")] = False

@@ -102,6 +102,7 @@ def fit(  # noqa: PLR0913 - what a fit can be told
 ) -> Fit:
     """Return the twin whose simulated latencies are nearest to the observed ones, all traces with equal weight.
 
+    The order in which the traces are given makes no difference.
     ``names``: blackbox's coefficients to vary, the others stay as configured. ``infer_async``: fit with and without
     async scheduling and take the better. ``latency_model``: blackbox, extended, or ``auto``, which chooses among the
     extended model's terms by cross-validation; None: as configured. ``priors``: what model and GPU imply of the
@@ -112,7 +113,7 @@ def fit(  # noqa: PLR0913 - what a fit can be told
     ConfigError if physics or a profile is configured, no model is named, and an argument does not apply to such a fit:
     it draws nothing (no ``seed``), and its priors are its configured coefficients.
     """
-    started, config = time.monotonic(), twin_of(config)
+    started, config, traces = time.monotonic(), twin_of(config), sorted(traces, key=_content)
     num_requests = sum(trace.num_used for trace in traces)
     if num_requests < MIN_REQUESTS:
         raise TraceError(f"fit: got {num_requests} finished requests, expected at least {MIN_REQUESTS}")
@@ -134,6 +135,13 @@ def fit(  # noqa: PLR0913 - what a fit can be told
         task, schedule = better_schedule(task)
     fitted = selected_model(task) if latency_model == "auto" else result_of(configured_model(task), task)
     return replace(fitted, schedule=schedule, num_requests=num_requests, seconds=time.monotonic() - started)
+
+
+def _content(trace: FitTrace) -> tuple[float, int, bytes, bytes]:
+    """Return what orders the traces of a fit: the span of a request, how many there are, and then what was observed."""
+    arrival = trace.requests.arrival_us
+    span = float(np.ptp(arrival)) / len(arrival) if len(arrival) else 0.0
+    return span, len(arrival), arrival.tobytes(), trace.observed_us.tobytes()
 
 
 def configured_model(task: Task) -> Refined:

@@ -41,7 +41,7 @@ def print_table(console: Console, table: Table) -> None:
 
 
 def _blocks(console: Console, table: Table) -> list[Table]:
-    """Return the table as blocks that fit, each with the first column; title and caption stand once.
+    """Return the table as blocks that fit, each with the first column; the title stands once.
 
     A row without cells in a further block is left out of it.
     """
@@ -56,7 +56,6 @@ def _blocks(console: Console, table: Table) -> list[Table]:
         if blocks:
             _leave_out_empty_rows(block)
         block.title = None if blocks else table.title
-        block.caption = None if left else table.caption
         blocks.append(block)
         if not left:
             return blocks
@@ -78,43 +77,25 @@ def _natural_width(console: Console, table: Table) -> int:
     from rich.measure import Measurement
 
     wrapping = [column for column in table.columns if not column.no_wrap]
-    title, caption = table.title, table.caption
-    table.title = table.caption = None
+    title, table.title = table.title, None
     for column in wrapping:
         column.max_width = _WRAPPED_WIDTH
     width = Measurement.get(console, console.options.update(width=PIPED_WIDTH), table).maximum
     for column in wrapping:
         column.max_width = None
-    table.title, table.caption = title, caption
+    table.title = title
     return width
 
 
 def tables_of(calibration: Calibration) -> list[Table]:
-    """Return the tables: held-out errors, rates, the coefficients where fitted, and the requests left out."""
-    found = [
-        _errors(
-            calibration.holdout,
-            calibration.noise_floor,
-            title=f"errors: {calibration.unseen}",
-            caption=report_tables.reading_of(calibration),
-        ),
-        _table("", *report_tables.rates_table(calibration)),
-    ]
+    """Return the first screen's tables: held-out errors, what was asked for, and the requests left out.
+
+    Rates, coefficients and the latency models compared are in the report.
+    """
+    title = f"errors: {calibration.unseen}"
+    found = [_errors(calibration.holdout, calibration.noise_floor, title=title)]
     if calibration.equivalence:
         found.append(_table("", *report_tables.equivalence_table(calibration)))
-    if calibration.fit is not None:
-        found.append(_coefficients(calibration.fit))
-        if compared := report_tables.candidate_rows(calibration.fit):
-            found.append(
-                _table(
-                    "latency models compared",
-                    report_tables.CANDIDATE_HEAD,
-                    compared,
-                    caption=f"chosen: {report_tables.choice_text(calibration.fit)}",
-                )
-            )
-        if beside := report_tables.blackbox_rows(calibration.fit):
-            found.append(_table("blackbox, not chosen", ("", *report_tables.BLACKBOX_HEAD[1:]), beside))
     if calibration.excluded:
         left_out = [
             (number_format.reason(name), f"{count:,}") for name, count in calibration.excluded.items()
@@ -123,9 +104,14 @@ def tables_of(calibration: Calibration) -> list[Table]:
     return found
 
 
-def _errors(
-    errors: dict[str, MetricErrors], noise: dict[str, MetricErrors], *, title: str, caption: str
-) -> Table:
+def fit_line(fit: Fit) -> str:
+    """Return the fitted coefficients in a line; ``report.md`` has their intervals, and what the traces cannot tell."""
+    cells = [report_tables.coefficient_cells(each) for each in fit.coefficients if each.fitted]
+    said = ", ".join(f"{name} {value}" for name, value, *_ in cells)
+    return f"fitted in {fit.seconds:.1f} s, {fit.model}: {said}"
+
+
+def _errors(errors: dict[str, MetricErrors], noise: dict[str, MetricErrors], *, title: str) -> Table:
     rows = []
     shown = report_tables.shown_metrics(errors)
     unit, means = number_format.in_one_unit(
@@ -153,7 +139,7 @@ def _errors(
         "bias per request",
         "R",
     ]
-    return _table(title, head, rows, caption=caption)
+    return _table(title, head, rows)
 
 
 def headline(calibration: Calibration) -> str:
@@ -187,21 +173,7 @@ def headline(calibration: Calibration) -> str:
     )
 
 
-def _coefficients(fit: Fit) -> Table:
-    rows = [
-        [*report_tables.coefficient_cells(each), "" if each.identifiable else each.reason or ""]
-        for each in fit.coefficients
-    ]
-    return _table(
-        f"coefficients, fitted in {fit.seconds:.1f} s",
-        ["", "value", "90 %", "unit", "not identifiable"],
-        rows,
-    )
-
-
-def _table(
-    title: str, head: Sequence[str], rows: Sequence[Sequence[str]], *, caption: str | None = None
-) -> Table:
+def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """Return a table without frames, its numbers to the right."""
     from rich import box
     from rich.table import Table
@@ -209,9 +181,7 @@ def _table(
 
     table = Table(
         title=Text(terminal(title), style="bold") if title else None,
-        caption=caption,
         title_justify="left",
-        caption_justify="left",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
     )

@@ -10,6 +10,7 @@ import typer
 from traces import terminal_width
 from traces.console.options import JsonOption
 from traces.facts import say_json
+from traces.strict.swapped import check_twin_file
 from traces.strict.tell import say_text, tell
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def compare(
         Path | None,
         typer.Option(
             metavar="TWIN.yaml",
+            callback=check_twin_file,
             help="The server's twin: splits each change into load, server and chance.",
         ),
     ] = None,

@@ -26,6 +26,7 @@ from calibrate.compare.bootstrap import (
     quantile_rows,
     weighted_sums,
 )
+from calibrate.run_to_run.run_errors import METRICS, STATISTICS, own_errors, statistics_of
 from calibrate.run_to_run.server_pace import RunToRun
 
 if TYPE_CHECKING:
@@ -33,10 +34,9 @@ if TYPE_CHECKING:
 
     from calibrate.compare.pair import Pairs
     from replay import TwinConfig
+    from replay.twin.fitted import HeldOut
     from traces import Trace
 
-METRICS = ("ttft_us", "tpot_us", "e2e_us")
-STATISTICS = ("mean", "p99")
 STREAMS = (981, 982, 983)
 LEAST = 0.02
 """A part below this is none: two draws of one load differ by as much, and a good twin is off by as much."""
@@ -46,7 +46,8 @@ LEAST = 0.02
 class SplitPart:
     """One statistic's change, B over A minus 1, and its parts; intervals are of 90 %, None with few requests.
 
-    ``own_error``: of the twin on requests that its fit had not seen, a fraction; a server's part below it is none.
+    ``own_error``: of the twin in this statistic, a fraction; a server's part below it is none. ``is_clients``: the
+    client was late or limited in a run, so that the statistic is partly its own, and no part is told.
     """
 
     metric: str
@@ -55,12 +56,13 @@ class SplitPart:
     load: Estimate
     server: Estimate
     own_error: float = LEAST
+    is_clients: bool = False
 
     @property
     def is_servers(self) -> bool:
         """Whether the server's part is more than the twin's own error, and more than chance."""
         value, low, high = self.server.value, self.server.low, self.server.high
-        if value is None or abs(value) < max(LEAST, self.own_error):
+        if self.is_clients or value is None or abs(value) < max(LEAST, self.own_error):
             return False
         return low is not None and high is not None and (low > 0 or high < 0)
 
@@ -68,17 +70,21 @@ class SplitPart:
     def is_loads(self) -> bool:
         """Whether the load's part is more than a draw's, and more than chance."""
         value, low, high = self.load.value, self.load.low, self.load.high
-        if value is None or abs(value) < LEAST:
+        if self.is_clients or value is None or abs(value) < LEAST:
             return False
         return low is None or high is None or low > 0 or high < 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitChange:
-    """The parts by metric and statistic; ``twin``: its file's name."""
+    """The parts by metric and statistic; ``twin``: its file's name.
+
+    ``late``: the runs in which the client was late or limited, by name.
+    """
 
     twin: str
     parts: tuple[SplitPart, ...]
+    late: tuple[str, ...] = ()
 
 
 def split_runs(
@@ -95,10 +101,38 @@ def split_runs(
     )
     rows = _rows(a, b)
     parts = [part for metric in METRICS for part in _parts(metric, (a, b), rows, seed=seed)]
-    held_out = config.held_out
-    own = {} if held_out is None else {name: getattr(held_out, name.removesuffix("_us")) for name in METRICS}
-    parts = [replace(each, own_error=max(LEAST, own.get(each.metric) or 0.0)) for each in parts]
-    return SplitChange(twin=twin, parts=tuple(parts))
+    late = tuple(name for name, trace in zip(names, traces, strict=True) if _is_clients(trace))
+    parts = [
+        replace(
+            each,
+            own_error=_own_error(each, config.held_out, a),
+            is_clients=bool(late) and each.metric == "ttft_us",
+        )
+        for each in parts
+    ]
+    return SplitChange(twin=twin, parts=tuple(parts), late=late)
+
+
+def _is_clients(trace: Trace) -> bool:
+    """Return whether the client was late, or set the pace: a TTFT is then partly its own."""
+    client = trace.header.client
+    return client is not None and bool(client.late or client.limited)
+
+
+def _own_error(part: SplitPart, fit: HeldOut | None, a: Pairs) -> float:
+    """Return the twin's own error in a statistic, a fraction: that its fit found over its runs.
+
+    Of a twin whose file has none: the mean error per request, for a p99 also that of the first run.
+    """
+    if fit is None:
+        return LEAST
+    name = part.metric.removesuffix("_us")
+    of_runs = getattr(fit, f"{name}_{part.statistic}")
+    if of_runs is None:
+        of_runs = getattr(fit, name) or 0.0
+        if part.statistic == "p99":
+            of_runs = max(of_runs, own_errors([a]).get(f"{name}_p99", 0.0))
+    return float(max(LEAST, of_runs))
 
 
 def _rows(a: Pairs, b: Pairs) -> tuple[NDArray[np.int64], NDArray[np.int64], bool]:
@@ -129,7 +163,7 @@ def _parts(
     if min(each.shape[1] for each in values) == 0:
         return []
     a, b = (
-        np.array([_statistics(row) for row in each]) for each in values
+        np.array([statistics_of(row) for row in each]) for each in values
     )  # [observed and simulated, statistics]
     if min(each.shape[1] for each in values) < MIN_REQUESTS:
         return [_part(metric, name, a[:, i], b[:, i], None, None) for i, name in enumerate(STATISTICS)]
@@ -150,10 +184,6 @@ def _values(side: Pairs, metric: str, order: NDArray[np.int64]) -> Floats:
     """Return a metric of all requests, µs: [observed and simulated, requests]."""
     both = [frame[metric].to_numpy(np.float64)[order] for frame in (side.observed, side.simulated)]
     return np.array(both)
-
-
-def _statistics(values: Floats) -> Floats:
-    return np.array([values.mean(), np.quantile(values, 0.99)])
 
 
 def _redrawn(values: Floats, block: int, *, seed: int, stream: int) -> Floats:

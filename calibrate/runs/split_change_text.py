@@ -18,6 +18,7 @@ def split_json(split: SplitChange) -> dict[str, object]:
     """Return the split as JSON values: fractions, by metric and statistic."""
     return {
         "twin": split.twin,
+        "client_late": list(split.late),
         "verdict": verdict_of(split),
         "parts": [
             {**asdict(each), "is_loads": each.is_loads, "is_servers": each.is_servers} for each in split.parts
@@ -51,13 +52,22 @@ def split_lines(split: SplitChange) -> list[str]:
         f"{name:<{wide[0]}}  {change:<{wide[1]}}  {load:<{wide[2]}}  {server}".rstrip()
         for name, change, load, server in rows
     ]
-    own = {each.metric: each.own_error for each in split.parts if each.own_error > LEAST}
-    said = ", ".join(f"{number_format.METRIC_NAMES[name]} {number_format.percent(own[name])}" for name in own)
+    own: dict[str, list[str]] = {}
+    for each in split.parts:
+        if each.own_error > LEAST:
+            said = f"{each.statistic} {number_format.percent(each.own_error)}"
+            own.setdefault(number_format.METRIC_NAMES[each.metric], []).append(said)
+    errors = "; ".join(f"{name} {', '.join(parts)}" for name, parts in own.items())
     return [
         _sentence(split),
         *table,
         *NOTES,
-        *([f"the twin's own error, held out by its fit: {said}"] if said else []),
+        *([f"the twin's own error, by its fit: {errors}"] if errors else []),
+        *(
+            [f"TTFT: no part is told, the client was late or limited in {' and '.join(split.late)}"]
+            if split.late
+            else []
+        ),
     ]
 
 

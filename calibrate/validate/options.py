@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from traces.strict.option_table import option_table
+from traces.strict.swapped import check_twin_file
 
 
 @option_table
@@ -57,7 +58,9 @@ class ValidateOptions:
     config: Annotated[
         Path | None,
         typer.Option(
-            metavar="TWIN.yaml", help="The server's configuration. Default: what the server reports."
+            metavar="TWIN.yaml",
+            help="The server's configuration. Default: what the server reports.",
+            callback=check_twin_file,
         ),
     ] = None
     serve: Annotated[

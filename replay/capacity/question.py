@@ -16,10 +16,10 @@ from replay.capacity.at_seats import with_assumed_seats
 from replay.capacity.capacity import Capacity, CapacityAsked, capacity_of_draws
 from replay.capacity.sessions import SessionCapacity, most_sessions
 from replay.ready import prepare_engine
+from replay.search.beyond_fit import beyond_fit
 from replay.search.seeds import DEFAULT_SEEDS, MOST_SEEDS
-from replay.search.workload_draws import Drawing, drawing_of, draws, length_span, lengths_text, searchable
+from replay.search.workload_draws import Drawing, drawing_of, draws, lengths_text, searchable
 from replay.twin.config_read import twin_of
-from replay.twin.fitted.fitted_range import extrapolation_note, rate_of_each
 from traces import ConfigError, RunLimit, parse_run_slo
 from traces.strict.arguments import TEXT, TWIN, takes
 from traces.workload import SessionStarts, WorkloadOptions, check_options, trace_from_options
@@ -115,16 +115,8 @@ def searched_capacity(
     found = capacity_of_draws(
         traces, twin, limits, drawing=drawing, with_binding=with_binding, with_curve=with_curve
     )
-    beyond = _outside(found, traces[0], twin)
+    beyond = beyond_fit(traces[0], twin, found.rate_per_s)
     if twin.pace is not None:
         delta = twin.pace.of(is_beyond=beyond is not None)
         found = with_pace(found, traces, twin, limits, delta=delta, drawing=drawing)
     return with_assumed_seats(found, traces[0], twin, limits), beyond
-
-
-def _outside(found: Capacity, trace: Trace, twin: TwinConfig) -> str | None:
-    """Return how far the capacity goes beyond what was fitted; None where it does not, or it is unknown."""
-    if found.rate_per_s is None:
-        return None
-    each = rate_of_each(found.rate_per_s, twin.cluster)
-    return extrapolation_note(twin.fitted, replace(length_span(trace), rate_per_s=(each, each)))

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from replay.capacity.question import sessions_of
-from replay.capacity.sessions import BEGINNING, AtOnce, SessionCapacity, most_sessions
+from replay.capacity.sessions import BEGINNING, FAILED, AtOnce, SessionCapacity, most_sessions
 from replay.progress import working
 from replay.ready import prepare_engine
 from replay.variants.command import variants_from
-from traces import RunLimit, shown_time, tool_version
+from traces import MOST_FAILED, RunLimit, shown_time, tool_version
 from traces.facts import (
     AlignedRows,
     AnswerPart,
@@ -27,6 +27,7 @@ from traces.facts import (
     say_answer,
     whole,
 )
+from traces.strict.tell import tell_note
 
 if TYPE_CHECKING:
     from replay.capacity.options import CapacityOptions
@@ -35,6 +36,11 @@ if TYPE_CHECKING:
     from traces.workload import WorkloadOptions
 
 SCHEMA_VERSION = 1
+ALIKE = (
+    "likely too few: all sessions are alike, so they move in step and meet at the server; "
+    "real ones differ (--prompt-tokens-stdev, --output-tokens-stdev, --trace)"
+)
+"""What an answer for sessions of equal lengths and pauses says: spread lengths gave 20 and more instead of 11."""
 
 
 def show_sessions(
@@ -55,6 +61,8 @@ def show_sessions(
         prepare_engine(each.twin, trace=trace)
     with working("simulating numbers of sessions"):
         found = [most_sessions(trace, each.twin, limits, starts) for each in variants]
+    for note in dict.fromkeys(note for each in found for note in _notes(each)):
+        tell_note(note)
     told = [
         {"name": variant.name, "set": dict(variant.settings), **session_document(each, limits)}
         for variant, each in zip(variants, found, strict=True)
@@ -77,7 +85,7 @@ def show_sessions(
 
 def session_facts(found: SessionCapacity, limits: Sequence[RunLimit]) -> list[Fact]:
     """Return the number of sessions, and what is so at it."""
-    at = next((each for each in found.evaluations if each.number == found.number), None)
+    at = _at_the_number(found)
     per_gpu = (
         [] if found.num_gpus is None else [Fact("per_gpu", "  per GPU", found.number / found.num_gpus, per_s)]
     )
@@ -89,6 +97,28 @@ def session_facts(found: SessionCapacity, limits: Sequence[RunLimit]) -> list[Fa
         Fact("limiting", "breaks first", found.limiting, none="none of the trace's"),
     ]
     return facts if at is None else [*facts, *_values(at, limits)]
+
+
+def _at_the_number(found: SessionCapacity) -> AtOnce | None:
+    """Return the simulation of the number itself; None where not even one session is within the limits."""
+    return next((each for each in found.evaluations if each.number == found.number), None)
+
+
+def _limiting_text(found: SessionCapacity) -> str:
+    """Return what breaks first; of failed rounds also how many fail, and how many may."""
+    if found.limiting != FAILED:
+        return found.limiting or ""
+    above = next(each for each in found.evaluations if each.number > found.number)
+    return (
+        f"{frac(above.failed_frac)} of the rounds fail at {above.number:,} at once, at most {MOST_FAILED:.0%} may "
+        "(too long for the server, or too hasty)"
+    )
+
+
+def _notes(found: SessionCapacity) -> list[str]:
+    """Return how far the answer goes beyond the fit."""
+    at = _at_the_number(found)
+    return [] if at is None or at.beyond is None else [at.beyond]
 
 
 def _values(at: AtOnce, limits: Sequence[RunLimit]) -> list[Fact]:
@@ -106,6 +136,8 @@ def session_document(found: SessionCapacity, limits: Sequence[RunLimit]) -> dict
         **document(session_facts(found, limits)),
         "num_sessions": found.num_sessions,
         "gpus": found.num_gpus,
+        "are_alike": found.are_alike,
+        "warnings": [*_notes(found), *([ALIKE] if found.are_alike else [])],
         "slo_us": {each.name: each.limit_us for each in limits},
         "evaluations": [
             {"sessions": each.number, "met": each.broken(limits) is None, **document(_values(each, limits))}
@@ -127,19 +159,19 @@ def session_parts(found: SessionCapacity, limits: Sequence[RunLimit]) -> list[An
         answer += f" (90 % interval: {found.low:,} to {found.high:,})"
     if found.number and found.limiting is None:
         answer += ", or more: the workload has no more"
-    facts = [("capacity", answer), ("within", within)]
+    facts = [("capacity", answer), *([("", ALIKE)] if found.are_alike else []), ("within", within)]
     if found.limiting is not None:
-        facts.append(("breaks first", found.limiting))
+        facts.append(("breaks first", _limiting_text(found)))
     facts.append(
         (
             "sessions",
             f"{found.num_sessions:,}, so many in progress at a time; the first {BEGINNING:.0%} of a run not measured",
         )
     )
-    rows = [["sessions", *(each.name for each in limits), "rounds/s", "sessions/h", "met"]]
-    keys = ("values_us", "rounds_per_s", "sessions_per_hour")
+    rows = [["sessions", *(each.name for each in limits), "failed", "rounds/s", "sessions/h", "met"]]
+    keys = ("values_us", "failed_frac", "rounds_per_s", "sessions_per_hour")
     for each in found.evaluations:
         is_met = mark(each.broken(limits) is None)
         rows.append([f"{each.number:,}", *row_of(_values(each, limits), keys), is_met])
-    widths = [10, *[max(12, len(each.name) + 4) for each in limits], 10, 12, 5]
+    widths = [10, *[max(12, len(each.name) + 4) for each in limits], 10, 10, 12, 5]
     return [TermRows(facts, width=15), "", AlignedRows(rows, widths)]

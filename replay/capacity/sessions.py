@@ -37,7 +37,8 @@ BEGINNING = 0.1
 class AtOnce:
     """The result of a number of sessions at once: each limit's value in µs, NaN where nothing was answered.
 
-    ``rounds_per_s``: rounds answered per second; ``sessions_per_hour``: sessions completed.
+    ``rounds_per_s``: rounds answered per second; ``sessions_per_hour``: sessions completed. ``beyond``: how far this
+    goes beyond what the twin was fitted on, None where it does not, or it is unknown.
     """
 
     number: int
@@ -45,6 +46,7 @@ class AtOnce:
     failed_frac: float
     rounds_per_s: float
     sessions_per_hour: float
+    beyond: str | None = None
 
     def broken(self, limits: Sequence[RunLimit]) -> str | None:
         """Return the limit that is broken most; None where all are met."""
@@ -64,7 +66,7 @@ class SessionCapacity(NotebookAnswer):
     ``limiting`` is None where all sessions of the trace at once are within them: there may be more. ``evaluations``:
     all numbers simulated, ascending. ``num_gpus``: of the twin, None where it names no hardware. ``limits``: those that
     a user asked for. ``low``, ``high``: the 90 % interval from leaving out groups of sessions, None of few sessions,
-    and where there may be more.
+    and where there may be more. ``are_alike``: all sessions have the same lengths and pauses, and so move in step.
     """
 
     drawn_by: ClassVar[str] = "replay.drawn_answers:of_sessions"
@@ -77,6 +79,7 @@ class SessionCapacity(NotebookAnswer):
     limits: tuple[RunLimit, ...] = ()
     low: int | None = None
     high: int | None = None
+    are_alike: bool = False
 
     def __str__(self) -> str:
         """Return the number in a line."""
@@ -118,7 +121,21 @@ def most_sessions(
         num_gpus=sum(twin.num_gpus.values()) or None,
         low=low,
         high=high,
+        are_alike=number > 1 and _are_alike(trace, starts),
     )
+
+
+def _are_alike(trace: Trace, starts: SessionStarts) -> bool:
+    """Return whether each round is the same in all sessions: prompt, answer and the pause before it."""
+    from traces import prompt_tokens
+    from traces.workload import started
+
+    asked = started(trace, replace(starts, at_once=1))
+    _, place = np.unique(asked.cells("round_index").values, return_inverse=True)
+    first = np.full(place.max() + 1, len(place))
+    np.minimum.at(first, place, np.arange(len(place)))
+    shape = [prompt_tokens(asked), *(asked.cells(name).values for name in ("output_tokens", "think_time_us"))]
+    return all(bool((values == values[first[place]]).all()) for values in shape)
 
 
 def _interval(
@@ -204,6 +221,7 @@ def _simulated(
         failed_frac=float(1 - ok.sum() / max(int(counted.sum()), 1)),
         rounds_per_s=float(finished_ok(done.trace).sum()) / span_s,
         sessions_per_hour=(0 if sessions is None else sessions["num_complete"]) / span_s * 3600,
+        beyond=done.outside,
     )
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from replay.twin.twin_config import TwinConfig
 
 PRICE = "price per hour"
-PER_PRICE = "  requests per price unit"
+PER_PRICE = "  requests per unit of currency"
 """A unit of what the prices are in: a dollar, a euro."""
 
 
@@ -66,4 +66,4 @@ def best_value_line(
     if len(ranked) < 2:
         return []
     most, name = max(ranked)
-    return [f"most for its price: {name} ({count_of(most)} requests per price unit)"]
+    return [f"most for its price: {name} ({count_of(most)} requests per unit of currency)"]

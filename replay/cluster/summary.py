@@ -31,7 +31,7 @@ from traces.facts import AlignedRows, AnswerPart, Fact, TermRows, columns_of, co
 
 HARDLY_BUSY = 0.1
 """The share of their time that instances must be busy for an index of fairness."""
-MOST_SHOWN = 16
+MOST_SHOWN = 14
 """Instances that the terminal's table shows."""
 
 
@@ -253,13 +253,16 @@ def cluster_parts(summary: ClusterSummary) -> list[AnswerPart]:
         "KV full": not any(each["num_kv_allocation_failures"] for each in instances),
         "from CPU": all(each["kv_offload"] is None for each in instances),
     }
-    columns = columns_of(map(_facts, instances[:MOST_SHOWN]))
+    used = [each for each in instances if each["num_requests"] or each["busy_frac"]] or instances
+    columns = columns_of(map(_facts, used[:MOST_SHOWN]))
     if columns:  # with autoscaling from none, none may have come
         heads = [name for name in columns[0] if not lacking.get(name)]
         rows = [heads, *([each[name] for name in heads] for each in columns)]
         parts.append(AlignedRows(rows, [-width, *(WIDTHS.get(name, 10) for name in heads[1:])]))
-    if len(instances) > MOST_SHOWN:
-        parts.append(f"… and {len(instances) - MOST_SHOWN:,} instances more (--json has all)")
+    if len(used) > MOST_SHOWN:
+        parts.append(f"… and {len(used) - MOST_SHOWN:,} instances more (--json has all)")
+    if len(used) < len(instances):
+        parts.append(f"and {len(instances) - len(used):,} without a request")
     parts += handoff_parts(summary["disaggregation"])
     handoff = summary["disaggregation"]
     num_cut_off = 0 if handoff is None else handoff["num_cut_off"]

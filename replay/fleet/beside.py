@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from replay.fleet.check.pool import Verification, verify
-from replay.fleet.costs import HEAD, WIDTHS, cost_cells, per_year
+from replay.fleet.costs import HEAD, WIDTHS, cost_cells, per_year, year_text
 from replay.fleet.disagg import DisaggPlan
 from replay.fleet.inputs.profiles import ProfileSource
 from replay.fleet.size import PoolPlan, SizeCheck, plan_pool
@@ -37,6 +37,8 @@ class ComparedFleet:
 class FleetsCompared:
     """One pool and prefill and decode pools; None: none that was tried meets the SLO. ``reason``: why not one pool.
 
+    ``currency``: of the costs, where it is known.
+
     ``equal``: one pool with as many GPUs as the split, where it needs fewer; None: it has as many, or is not simulated.
     """
 
@@ -44,6 +46,7 @@ class FleetsCompared:
     split: ComparedFleet | None
     equal: ComparedFleet | None = None
     reason: str = ""
+    currency: str = ""
 
 
 def beside(
@@ -75,6 +78,7 @@ def beside(
         split=split,
         equal=None if one is None or split is None else _equal(one, split, check),
         reason="" if one is not None else reasons[0],
+        currency=plan.currency,
     )
 
 
@@ -129,7 +133,7 @@ def _of_split(plan: DisaggPlan, sources: tuple[ProfileSource, ProfileSource]) ->
 
 
 def beside_sentence(found: FleetsCompared) -> str:
-    """Return which of the two takes fewer GPUs, and what their requests see."""
+    """Return which of the two is to be taken, why, and what their requests see."""
     one, split = found.one, found.split
     if one is None and split is None:
         return "neither one pool nor prefill and decode pools meet the SLO"
@@ -144,13 +148,36 @@ def beside_sentence(found: FleetsCompared) -> str:
         verb = "meets" if split is None else "meet"
         return f"only {has} {verb} the SLO: {gpus_text(side.gpus)}; {lacks}: none that was tried"
     latency = _latencies(one, split)
-    if one.gpus == split.gpus:
-        return f"{gpus_text(one.gpus)} either way: {latency}"
-    told = f"{gpus_text(one.gpus)} in one pool, {split.gpus:,} split into prefill and decode: {latency}"
+    told = f"{_winner(one, split, found.currency)}. {latency}"
     if found.equal is None or found.equal.seen is None:
         return told
     same = shown_time(found.equal.seen.e2e_p99.value * 1e6)
     return f"{told}. One pool of {found.equal.gpus:,}: E2E p99 {same}"
+
+
+def _winner(one: ComparedFleet, split: ComparedFleet, currency: str) -> str:
+    """Return which fleet costs less, without prices takes fewer GPUs, and of equal ones which is faster."""
+    named = ((one, "one pool", "s"), (split, "prefill and decode pools", ""))
+    has_prices = one.cost_per_hour > 0 and split.cost_per_hour > 0
+
+    def amount(side: ComparedFleet) -> float:
+        return round(side.cost_per_hour, 6) if has_prices else side.gpus
+
+    (less, name, s), (more, other, _) = sorted(named, key=lambda each: (amount(each[0]), _slowness(each[0])))
+    if amount(less) == amount(more):
+        is_faster = _slowness(less) < _slowness(more)
+        return f"{gpus_text(one.gpus)} either way; " + (
+            f"{name} answer{s} faster" if is_faster else "as fast"
+        )
+    if has_prices:
+        told = year_text(less.cost_per_hour, currency), year_text(more.cost_per_hour, currency)
+        return f"{name} cost{s} less: {told[0]} on {gpus_text(less.gpus)}, {other} {told[1]} on {more.gpus:,}"
+    return f"{name} need{s} fewer GPUs: {less.gpus:,}, {other} {more.gpus:,}"
+
+
+def _slowness(side: ComparedFleet) -> float:
+    """Return the seconds by which equal fleets are told apart: E2E p99 as simulated, else TTFT p99 by formula."""
+    return side.ttft_p99_s if side.seen is None else side.seen.e2e_p99.value
 
 
 def _latencies(one: ComparedFleet, split: ComparedFleet) -> str:

@@ -8,9 +8,19 @@ HEAD, WIDTHS = ("cost/h", "cost/year"), (11, 13)
 """The two columns' heads and widths."""
 
 
-def cost_text(per_hour: float) -> str:
-    """Return a cost in both units."""
-    return f"{per_hour:,.2f} an hour, {per_hour * HOURS_PER_YEAR:,.0f} a year"
+def cost_text(per_hour: float, currency: str = "") -> str:
+    """Return a cost in both units. ``currency``: "USD", or "" of prices that do not say theirs."""
+    return f"{per_hour:,.2f}{behind(currency)} an hour, {year_text(per_hour, currency)}"
+
+
+def year_text(per_hour: float, currency: str = "") -> str:
+    """Return a cost of a year in words."""
+    return f"{per_hour * HOURS_PER_YEAR:,.0f}{behind(currency)} a year"
+
+
+def behind(currency: str) -> str:
+    """Return what stands behind an amount."""
+    return f" {currency}" if currency else ""
 
 
 def cost_cells(per_hour: float | None) -> tuple[str, str]:

@@ -43,7 +43,7 @@ class DisaggPlan:
     """Fleets that meet the objective by formula, cheapest first, and simulations from the cheapest on upwards.
 
     ``best``: the (prefill, decode) engines that keep it in simulation; None: none that was tried, or none was.
-    ``prices_per_hour``: of a prefill and of a decode engine, 0 where there is none.
+    ``prices_per_hour``: of a prefill and of a decode engine, 0 where there is none, in ``currency``.
     """
 
     fleets: tuple[Disaggregated, ...]
@@ -52,6 +52,7 @@ class DisaggPlan:
     tried: tuple[Tried, ...] = ()
     best: tuple[int, int] | None = None
     prices_per_hour: tuple[float, float] = (0.0, 0.0)
+    currency: str = ""
 
     @property
     def is_met(self) -> bool | None:
@@ -100,6 +101,7 @@ def plan_disagg(
         objective=objective,
         transfer=transfer,
         prices_per_hour=(profiles[0].cost_per_hour, profiles[1].cost_per_hour),
+        currency=sources[0].currency if sources[0].currency == sources[1].currency else "",
     )
     if check is None or not fleets:
         return plan
@@ -158,17 +160,10 @@ def disagg_parts(plan: DisaggPlan) -> list[AnswerPart]:
     head = ("prefill", "decode", "TTFT p99", "TPOT", "prefill used", "decode used", *HEAD)
     rows = [
         (
-            *(
-                f"{each.prefill}",
-                f"{each.decode}",
-                shown_time(each.ttft_p99_s * 1e6),
-                shown_time(each.tpot_s * 1e6),
-            ),
-            *(
-                f"{each.prefill_utilization:.0%}",
-                f"{each.decode_utilization:.0%}",
-                *cost_cells(each.cost_per_hour),
-            ),
+            *map(str, (each.prefill, each.decode)),
+            *(shown_time(seconds * 1e6) for seconds in (each.ttft_p99_s, each.tpot_s)),
+            *(f"{share:.0%}" for share in (each.prefill_utilization, each.decode_utilization)),
+            *cost_cells(each.cost_per_hour),
         )
         for each in best[:MOST_SHOWN]
     ]
@@ -256,7 +251,7 @@ def _recommended(plan: DisaggPlan) -> list[str]:
     return [
         f"recommended, if you split: {last.prefill:,} prefill + {last.decode:,} decode engines{more}",
         *([] if up == 1 else [_spare_text(last, counts, up)]),
-        *([f"cost {cost_text(cost)}"] if (cost := _cost_per_hour(plan, counts)) else []),
+        *([f"cost {cost_text(cost, plan.currency)}"] if (cost := _cost_per_hour(plan, counts)) else []),
     ]
 
 
@@ -266,8 +261,8 @@ def _spare_text(fleet: Disaggregated, counts: Sequence[int], up: float) -> str:
     enough = math.prod(share_enough(have, number, up) for have, number in zip(counts, needed, strict=True))
     more = [provisioned_for(number, up, assurance=math.sqrt(ASSURANCE)) for number in needed]
     return (
-        f"with those in repair {counts[0]:,} + {counts[1]:,}: enough are up {enough:.1%} of the time; "
-        f"{more[0]:,} + {more[1]:,} are for {ASSURANCE:.0%}"
+        f"with spares for failures {counts[0]:,} + {counts[1]:,}: enough of them work {enough:.1%} of the time; for "
+        f"{ASSURANCE:.0%} of the time it takes {more[0]:,} + {more[1]:,}"
     )
 
 

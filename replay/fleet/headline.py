@@ -6,9 +6,9 @@ import math
 
 from replay.fleet.check.fewest_engines import MORE
 from replay.fleet.check.slo_limits import limits_of
+from replay.fleet.costs import year_text
 from replay.fleet.inputs.whole_requests import in_words
 from replay.fleet.size import FleetPlan, PoolPlan
-from sim.fleet.energy import HOURS_PER_YEAR
 from sim.fleet.sizing import Objective
 from traces import shown_time
 
@@ -58,9 +58,11 @@ def _engines(number: int) -> str:
 
 def _paid_for(pool: PoolPlan) -> str:
     """Return what the formula's number and the simulation's cost a year; nothing without a price."""
-    price = pool.source.profile.cost_per_hour
-    costs = [number * price * HOURS_PER_YEAR for number in (pool.analytic.provisioned, pool.provisioned)]
-    return f" ({costs[0]:,.0f} a year, not {costs[1]:,.0f})" if price else ""
+    price, currency = pool.source.profile.cost_per_hour, pool.source.currency
+    asked, found = (
+        year_text(each * price, currency) for each in (pool.analytic.provisioned, pool.provisioned)
+    )
+    return f" ({asked}, not {found})" if price else ""
 
 
 def why_more(pool: PoolPlan) -> str:

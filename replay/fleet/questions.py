@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from replay.fleet.costs import HEAD, WIDTHS, cost_cells, per_year
+from replay.fleet.costs import HEAD, WIDTHS, cost_cells, per_year, year_text
 from replay.fleet.inputs.fleet_ranges import FACTORS, RATES, in_range, size_pool
 from replay.fleet.inputs.profiles import ProfileSource
 from replay.fleet.inputs.shared_prefixes import known_to
 from replay.fleet.size import PoolPlan, SizeCheck, plan_pool
-from replay.fleet.text import power_text, verification_document
+from replay.fleet.text import gpus_text, power_text, verification_document
 from sim.fleet import Lengths
 from sim.fleet.energy import Energy
 from sim.fleet.sizing import Infeasible, Objective, PoolSize
@@ -103,20 +103,7 @@ def split_parts(found: Splits) -> list[AnswerPart]:
     one = found.one
     rows = [
         ("up to", "cut", "short", "engines", "GPUs", "TTFT p99", *HEAD, "saves"),
-        (
-            *(
-                "one pool",
-                "-",
-                "-",
-                str(one.provisioned),
-                f"{found.profiles[1].num_gpus * one.provisioned:,}",
-            ),
-            *(
-                shown_time(one.ttft_p99_s * 1e6),
-                *cost_cells(found.one_amount if found.has_prices else None),
-                "-",
-            ),
-        ),
+        ("one pool", "-", "-", str(one.provisioned), *_one_cells(found), "-"),
         *(_split_row(each, found) for each in best[:MOST_SHOWN]),
     ]
     more = [f"… and {len(best) - MOST_SHOWN} more (--json)"] if len(best) > MOST_SHOWN else []
@@ -130,6 +117,12 @@ def split_parts(found: Splits) -> list[AnswerPart]:
         "against one pool for all.",
         "A formula can be too optimistic: vtwin fleet size --split TOKENS simulates a split.",
     ]
+
+
+def _one_cells(found: Splits) -> tuple[str, ...]:
+    gpus = found.profiles[1].num_gpus * found.one.provisioned
+    cost = cost_cells(found.one_amount if found.has_prices else None)
+    return f"{gpus:,}", shown_time(found.one.ttft_p99_s * 1e6), *cost
 
 
 def _one_told(found: Splits) -> str:
@@ -200,18 +193,20 @@ class WhatIf:
     """One profile at one rate. ``size``: by formula; None: ``reason`` says why there is none.
 
     ``simulated``: the pool as simulation sizes it, whose engines the others are of; None: they are the formula's.
+    ``currency``: of the costs, where it is known.
     """
 
     profile: str
     rate_per_s: float
-    size: PoolSize | None
-    reason: str
-    gpus: int
-    cost_per_hour: float | None
-    cost_per_year: float | None
-    energy: Energy | None
+    size: PoolSize | None = None
+    reason: str = ""
+    gpus: int = 0
+    cost_per_hour: float | None = None
+    cost_per_year: float | None = None
+    energy: Energy | None = None
     power_between_w: tuple[float, float] | None = None
     simulated: PoolPlan | None = None
+    currency: str = ""
 
 
 def whatif_of(
@@ -242,16 +237,7 @@ def _whatif(
     context: int,
     check: SizeCheck | None,
 ) -> WhatIf:
-    none = WhatIf(
-        profile=source.name,
-        rate_per_s=rate,
-        size=None,
-        reason="",
-        gpus=0,
-        cost_per_hour=None,
-        cost_per_year=None,
-        energy=None,
-    )
+    none = WhatIf(profile=source.name, rate_per_s=rate, currency=source.currency)
     try:
         plan = plan_pool(source, lengths, rate, objective, context=context, check=check)
     except Infeasible as error:
@@ -271,8 +257,26 @@ def _whatif(
     )
 
 
+def whatif_headline(found: Sequence[WhatIf]) -> str:
+    """Return which profile to take at each rate, and why; "" where there is nothing to choose from."""
+    if len({each.profile for each in found}) < 2:
+        return ""
+    able = [each for each in found if each.size is not None]
+    if not able:
+        return "no profile meets the SLO"
+    has_prices = all(each.cost_per_hour for each in able)
+    told = []
+    for rate in dict.fromkeys(each.rate_per_s for each in able):
+        at = [each for each in able if each.rate_per_s == rate]
+        best = min(at, key=lambda each: (each.cost_per_hour or 0 if has_prices else 0, each.gpus))
+        cost = f"{year_text(best.cost_per_hour, best.currency)} on " if best.cost_per_hour else ""
+        alone = ", the only one that meets the SLO" if len(at) == 1 else ""
+        told.append(f"{best.profile} at {rate:g} requests/s ({cost}{gpus_text(best.gpus)}{alone})")
+    return f"{'cheapest' if has_prices else 'fewest GPUs'}: {'; '.join(told)}"
+
+
 def whatif_parts(found: Sequence[WhatIf]) -> list[AnswerPart]:
-    """Return a row per profile and rate."""
+    """Return what to take, and a row per profile and rate."""
     wide = max(10, *(len(each.profile) + 2 for each in found))
     head = ("profile", "req/s", "GPUs", "asked by", "TTFT p99", "seats used", *HEAD, "power", "tok/J")
     widths = (-wide, 8, 8, 13, 12, 12, *WIDTHS, 26, 8)
@@ -294,7 +298,8 @@ def whatif_parts(found: Sequence[WhatIf]) -> list[AnswerPart]:
         how = "simulated: the fewest engines that meet the SLO, next to the formula's number"
     else:
         how = "by formula; --verify simulates them"
-    return [AlignedRows(rows, widths), how]
+    first = whatif_headline(found)
+    return [*([first] if first else []), AlignedRows(rows, widths), how]
 
 
 def whatif_document(found: Sequence[WhatIf]) -> dict[str, object]:
@@ -303,6 +308,7 @@ def whatif_document(found: Sequence[WhatIf]) -> dict[str, object]:
     return {
         "schema_version": 1,
         "method": "simulated" if is_simulated else "analytic",
+        "headline": whatif_headline(found) or None,
         "answers": [
             {
                 **asdict(replace(each, simulated=None)),

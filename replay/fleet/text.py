@@ -35,7 +35,7 @@ def fleet_parts(plan: FleetPlan, *, together: Sequence[str] = ()) -> list[Answer
     is_simulated = any(pool.tried for pool in plan.pools) or plan.together is not None
     terms = [
         ("fleet", f"{gpus_text(gpus)} for {plan.rate_per_s:g} requests/s"),
-        *([("cost", cost_text(cost))] if cost else []),
+        *([("cost", cost_text(cost, _currency(plan)))] if cost else []),
         *(("", line) for line in _differences(plan)),
         *(("error", line) for line in error_lines(plan)),
         *([("router", ROUTER)] if is_simulated and plan.together is None and gpus > len(plan.pools) else []),
@@ -67,6 +67,8 @@ def error_lines(plan: FleetPlan) -> list[str]:
                 f"measured servers that it was not fitted to ({error.points}, {error.n} points): on half of them less "
                 "than the first figure, on nine of ten less than the second"
             )
+        elif pool.source.held_out is not None and pool.source.held_out.errors:
+            said[name] = f"{name}: {pool.source.held_out.text}"
         elif pool.source.is_fitted:
             said[name] = f"{name}: that of the twin's own fit (see its calibration report)"
         else:
@@ -80,6 +82,12 @@ def cost_per_hour(plan: FleetPlan) -> float | None:
     return total or None
 
 
+def _currency(plan: FleetPlan) -> str:
+    """Return the currency of all costs, "" where it is not known, or not one."""
+    known = {pool.source.currency for pool in plan.pools}
+    return known.pop() if len(known) == 1 else ""
+
+
 def _column(pool: PoolPlan, objective: Objective, *, is_judged: bool) -> dict[str, str]:
     analytic, at, seen = pool.analytic, pool.at, pool.verified
     cells = {
@@ -90,7 +98,6 @@ def _column(pool: PoolPlan, objective: Objective, *, is_judged: bool) -> dict[st
         "seats per engine": f"{at.slots:,}",
         "engines by formula": f"{analytic.engines:,} ({analytic.binding})",
         ("  the last tried" if pool.is_met(objective) is False else "  recommended"): f"{pool.engines:,}",
-        "  with those in repair": f"{pool.provisioned:,}",
         **_spare(pool),
         "TTFT p99, formula": _within(at.ttft_p99_s, objective.ttft_p99_s),
         "  waiting for a seat": _time_or_none(at.wait_p99_s),
@@ -120,7 +127,8 @@ def _spare(pool: PoolPlan) -> dict[str, str]:
     if pool.availability == 1:
         return {}
     return {
-        "  enough of them are up": f"{pool.enough_frac:.1%} of the time",
+        "  with spares for failures": f"{pool.provisioned:,}",
+        "  enough of them work": f"{pool.enough_frac:.1%} of the time",
         "  for 99 % of the time": f"{pool.provisioned_99:,}",
     }
 

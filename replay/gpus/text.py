@@ -86,7 +86,7 @@ def _facts(result: GpuResult, asked: GpuQuestion, *, has_prices: bool) -> list[F
     assert at is not None  # noqa: S101 - it starts
     tokens, error = result.output_tokens_per_s, result.error
     cut = "*" if result.is_shortened else ""
-    price, per_unit = ("price per hour", "  tokens per price unit") if has_prices else (None, None)
+    price, per_unit = ("price per hour", "  tokens per unit of currency") if has_prices else (None, None)
     return [
         Fact("", "", name(result)),
         Fact("num_kv_tokens", "KV cache, tokens", result.num_kv_tokens, count),

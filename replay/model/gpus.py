@@ -116,14 +116,18 @@ def find_gpu(name: str, *, where: str = "--gpu") -> Gpu:
         known |= {_plain(alias): gpu for alias in (gpu.name, *gpu.aliases)}
     if wanted in known:
         return known[wanted]
-    near = difflib.get_close_matches(wanted, list(known), n=3, cutoff=0.4)
-    nearest = ", ".join(dict.fromkeys(known[each].name for each in near))
-    names = (
-        f"nearest: {nearest}; " if near else ""
-    ) + f"all: {', '.join(gpu.name for gpu in shipped_gpus())}"
     raise ConfigError(
-        f"{where}: got {name!r}, expected a GPU of the table ({names}), or its numbers under `hardware`"
+        f"{where}: got {name!r}, expected a GPU of the table ({gpus_like(name)}), or its numbers under `hardware`"
     )
+
+
+def gpus_like(name: str) -> str:
+    """Return the GPUs of the table whose names are most like one, and all of them, in words."""
+    known = {_plain(alias): gpu.name for gpu in shipped_gpus() for alias in (gpu.name, *gpu.aliases)}
+    near = difflib.get_close_matches(_plain(name), list(known), n=3, cutoff=0.4)
+    nearest = ", ".join(dict.fromkeys(known[each] for each in near))
+    every = f"all: {', '.join(gpu.name for gpu in shipped_gpus())}"
+    return f"nearest: {nearest}; {every}" if near else every
 
 
 def read_gpu(section: Section, *, base: Gpu | None) -> Gpu:

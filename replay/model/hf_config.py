@@ -102,9 +102,12 @@ def find_config(path: str | Path) -> Path:
         known = shipped_models()
         near = difflib.get_close_matches(str(path), known, n=3, cutoff=0.6)
         names = f"nearest: {', '.join(near)}" if near else f"there are: {', '.join(known)}"
+        got = f"nothing at {path}"
+        if not str(path):  # a variable that is not set: the name of no model
+            got, names = "an empty name", f"such as {known[0]}"
         raise ConfigError(
-            f"model config: got nothing at {path}, expected the path of a Hugging Face config.json (the file of that "
-            f"name in the model's folder), or a model that ships ({names})"
+            f"model config: got {got}, expected the path of a Hugging Face config.json (the file of that name in the "
+            f"model's folder), or a model that ships ({names})"
         )
     return file
 

@@ -114,7 +114,7 @@ class TwinOptions:
     ] = None
     base: Annotated[
         bool,
-        typer.Option("--base", help="With --set: also simulate TWIN.yaml as it is, in the first column."),
+        typer.Option("--base", help="With --set: also simulate TWIN.yaml unchanged, in the first column."),
     ] = False
     answer: AnswerForm = AnswerForm()
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from replay.search.searched_rate import SEARCHED
-from replay.twin.fitted.fitted_range import FittedRange
 from traces import ConfigError
 from traces.strict.tell import tell
 from traces.workload import (
@@ -143,18 +142,6 @@ def tell_too_long(trace: Trace, twins: Iterable[TwinConfig]) -> None:
 
 def _engines(twin: TwinConfig) -> list[EngineConfig]:
     return [pool.engine for pool in twin.cluster.pools]
-
-
-def length_span(trace: Trace) -> FittedRange:
-    """Return the lengths of a workload, 1st to 99th percentile, to hold against what a twin was fitted on."""
-    from traces import prompt_tokens
-
-    outputs = trace.column("output_tokens").to_numpy(dtype=np.float64, na_value=np.nan)
-    spans = [
-        tuple(float(each) for each in np.nanpercentile(values, (1, 99)))
-        for values in (prompt_tokens(trace).astype(np.float64), outputs)
-    ]
-    return FittedRange(prompt_tokens=(spans[0][0], spans[0][1]), output_tokens=(spans[1][0], spans[1][1]))
 
 
 def lengths_text(trace: Trace) -> str:

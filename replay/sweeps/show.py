@@ -9,7 +9,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from replay.sweeps.front import BESIDE, GOOD, GOOD_FRAC, Front, grid_ends, is_more_better
+from replay.sweeps.front import (
+    BESIDE,
+    GOOD,
+    GOOD_FRAC,
+    PRICE,
+    THROUGHPUT,
+    Front,
+    grid_ends,
+    is_more_better,
+)
 from traces import pages, shown_time, tool_version, write_text
 from traces.facts import AnswerPart, SideBySide
 
@@ -22,14 +31,14 @@ def front_parts(front: Front) -> list[AnswerPart]:
     """Return the front of each load, best ``x`` first, as columns side by side."""
     best = _best(front)
     columns = [
-        {**{name: cell(name, row[name]) for name in (*front.loads, *front.choices, *figures_of(front))}}
+        {words(name): cell(name, row[name]) for name in (*front.loads, *front.choices, *figures_of(front))}
         for row in best.head(MOST_SHOWN).to_dict("records")
     ]
     if not columns:
         none = NO_SLO if front.keeps_slo is False else "no run has both figures, and an answer"
         return [none, *told_beside(front)]
     which = f"{len(best)} of {len(front.points)} settings{told_of(front)}"
-    head = f"Pareto front, {front.x} against {front.y}: {which}"
+    head = f"Pareto front, {words(front.x)} against {words(front.y)}: {which}"
     more = [f"… and {len(best) - MOST_SHOWN} more (--report shows all)"] if len(best) > MOST_SHOWN else []
     return [head, SideBySide(columns), *more, *told_beside(front)]
 
@@ -113,6 +122,27 @@ def is_time(name: str) -> bool:
     return name.partition(".")[0].endswith("_us")
 
 
+WORDS = {
+    THROUGHPUT: "output tokens/s",
+    PRICE: "price of 1M output tokens",
+    GOOD_FRAC: "share within the SLO",
+    "goodput.good_per_s": "requests/s within the SLO",
+}
+"""Figures whose names say less than the field's words."""
+
+
+def words(name: str) -> str:
+    """Return a figure in the field's words: ``TTFT p99`` for ``ttft_us.p99``. Settings keep their names."""
+    figure, _, statistic = name.partition(".")
+    if not is_time(name):
+        return WORDS.get(name, name)
+    short = figure.removesuffix("_us")
+    return f"{short.upper() if short in SHORT else short.replace('_', ' ')} {statistic}".strip()
+
+
+SHORT = ("ttft", "itl", "tpot", "e2e")
+
+
 def cell(name: str, value: object) -> str:
     """Return a figure in units that people read."""
     if isinstance(value, float | np.floating):
@@ -133,7 +163,7 @@ def write_page(path: Path, front: Front, *, num_runs: int, num_failed: int, comm
         title=NO_SLO.capitalize()
         if front.keeps_slo is False
         else f"{len(best)} of {len(front.points)} settings are on the Pareto front",
-        lead=f"{front.x} against {front.y}, {num_runs:,} runs"
+        lead=f"{words(front.x)} against {words(front.y)}, {num_runs:,} runs"
         + (f", {num_failed:,} of them without a result." if num_failed else "."),
         more=[f"{line[:1].upper()}{line[1:]}." for line in (_front_of(front), *told_beside(front)) if line],
         headlines=[],
@@ -148,7 +178,7 @@ def write_page(path: Path, front: Front, *, num_runs: int, num_failed: int, comm
                 anchor="settings",
                 parts=[
                     pages.PageTable(
-                        head=[*names, "front"],
+                        head=[*map(words, names), "front"],
                         rows=_rows(front, names),
                         align="l" * len(front.settings) + "r" * len(figures_of(front)) + "c",
                     )
@@ -164,7 +194,7 @@ def _picture(front: Front, best: pd.DataFrame) -> pages.Markup:
     """Return the chart of all settings, with a line through those that no other beats."""
     figures = (front.x, front.y)
     scale = {name: 1e3 if is_time(name) else 1.0 for name in figures}
-    units = {name: f"{name.replace('_us', '')}, ms" if is_time(name) else name for name in figures}
+    units = {name: f"{words(name)}, ms" if is_time(name) else words(name) for name in figures}
     values = {name: front.points[name].to_numpy(dtype=np.float64) / scale[name] for name in figures}
     edges = [
         {name: each[name].to_numpy(dtype=np.float64) / scale[name] for name in figures}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -84,6 +85,18 @@ class MeasuredSpan(TypedDict):
     num_requests: int
 
 
+class TtftParts(TypedDict):
+    """The mean TTFT by what it is spent on, µs: the three add up to it.
+
+    ``front_end``: before the engine's queue (alpha0 and alpha1; in a cluster also in the gateway's); ``queue``: from
+    then until a step first schedules the request; ``prefill``: from then to the first token.
+    """
+
+    front_end: float
+    queue: float
+    prefill: float
+
+
 class SimulationSummary(TypedDict):
     """The document itself. Throughputs are per second of simulated time, None when that is 0.
 
@@ -98,6 +111,7 @@ class SimulationSummary(TypedDict):
     ``num_length_capped``: requests whose answer max_model_len cut. ``measured``: None where all but the warm-up is.
     ``kv_needed``: the KV cache that sessions' prompts need, None of a trace that does not say what they share.
     ``p99_precision``: how well the run knows the 99th percentiles of TTFT, ITL (with every token's time only) and E2E.
+    ``ttft_parts_us``: what the mean TTFT is spent on, None without any.
     ``groups``: the requests that are measured, by service class, tenant, model and adapter.
     Within a window, throughputs count what was finished in it, and latencies and goodput the requests sent in it.
     """
@@ -129,6 +143,7 @@ class SimulationSummary(TypedDict):
     prompt_tokens: Distribution
     output_tokens: Distribution
     ttft_us: Distribution
+    ttft_parts_us: TtftParts | None
     e2e_us: Distribution
     itl_us: Distribution
     tpot_us: Distribution
@@ -198,6 +213,7 @@ def summarize(
         prompt_tokens=distribution(prompts),
         output_tokens=distribution(outputs),
         ttft_us=distribution(metrics["ttft_us"]),
+        ttft_parts_us=_ttft_parts(simulation, np.flatnonzero(counted)[np.isfinite(metrics["ttft_us"])]),
         e2e_us=distribution(metrics["e2e_us"]),
         itl_us=_itl(simulation, chosen, np.flatnonzero(counted & finished_ok(trace))),
         tpot_us=distribution(metrics["tpot_us"]),
@@ -222,6 +238,18 @@ def summarize(
         ),
         kv_needed=None,
     )
+
+
+def _ttft_parts(simulation: Simulation, rows: Int64s) -> TtftParts | None:
+    """Return the parts of the mean TTFT; ``rows``: of the requests that have one and are measured."""
+    if len(rows) == 0:
+        return None
+    out = simulation.outcomes
+    times = (out.arrival_us, out.queued_us, out.scheduled_us, out.first_token_us)
+    front_end, queue, prefill = (
+        float((later - earlier)[rows].mean()) for earlier, later in itertools.pairwise(times)
+    )
+    return TtftParts(front_end=front_end, queue=queue, prefill=prefill)
 
 
 def _step_distribution(simulation: Simulation) -> StepDistribution:

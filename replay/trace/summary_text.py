@@ -11,7 +11,7 @@ from replay.trace.kv_offload import hits_by_tier, offload_text
 from replay.trace.operator_times import operator_grids
 from replay.trace.simulation_summary import SimulationSummary
 from replay.verdict.sentences import long_waits, verdict_sentence
-from traces import MOST_FAILED, four_digits, in_unit, precision_rows, tail_text, unit_of
+from traces import MOST_FAILED, four_digits, in_unit, precision_rows, shown_time, tail_text, unit_of
 from traces.facts import AlignedRows, AnswerPart, TermRows, frac
 
 COLUMN = 9
@@ -50,6 +50,7 @@ def summary_parts(summary: SimulationSummary, *, unanswered: Sequence[str] = ())
     parts: list[AnswerPart] = [
         TermRows(facts),
         AlignedRows(rows, [-12, *[COLUMN] * 5]),
+        *_ttft_parts(summary),
         *_precision_parts(summary),
         *_goodput_parts(summary),
     ]
@@ -59,6 +60,16 @@ def summary_parts(summary: SimulationSummary, *, unanswered: Sequence[str] = ())
     if (times := summary["operator_times"]) is not None:
         parts += ["", *operator_grids(times)]
     return parts
+
+
+def _ttft_parts(summary: SimulationSummary) -> list[AnswerPart]:
+    """Return the line that says where the time to the first token goes; none without first tokens."""
+    parts, mean = summary["ttft_parts_us"], summary["ttft_us"]["mean"]
+    if parts is None or mean is None:
+        return []
+    told = f"mean {shown_time(mean)}: {shown_time(parts['queue'])} waiting for a seat, "
+    told += f"{shown_time(parts['prefill'])} prefill, {shown_time(parts['front_end'])} front end"
+    return [TermRows([("of TTFT", told)])]
 
 
 def unanswered_rows(keys: Sequence[str]) -> list[tuple[str, str]]:

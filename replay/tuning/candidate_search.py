@@ -7,7 +7,7 @@ requests. The best few are then measured with all draws, for intervals.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -21,6 +21,7 @@ from replay.capacity.capacity import (
     num_drawn,
     searched,
 )
+from replay.progress import Step
 from replay.search.highest import TOLERANCE, highest_above
 from replay.search.workload_draws import Drawing
 from replay.t_interval import half_width
@@ -113,14 +114,14 @@ def search(
     *,
     keep: int,
     drawing: Drawing | None = None,
-    tell: Callable[[int], None] = lambda _: None,
+    tell: Step = lambda _what, _done, _total: None,
     border: Border | None = None,
 ) -> Tuned:
     """Return the best ``keep`` of the candidates, the first of which is the file's own server.
 
     ``border``: gives more candidates as long as the best lies on the border of those that there are. ``drawing``: draws
-    the workload with as many requests as it takes; None: the given ones are all there are. ``tell``: called with the
-    number of candidates that are done. Where GPUs differ in number, or servers in price, the rate per GPU, or for the
+    the workload with as many requests as it takes; None: the given ones are all there are. ``tell``: called with each
+    step's progress. Where GPUs differ in number, or servers in price, the rate per GPU, or for the
     price, counts. Of candidates that are alike, the one with fewer changes is better, then the smaller limits.
     """
     is_per_gpu = len({each.amount for each in candidates}) > 1
@@ -134,7 +135,7 @@ def search(
         tell=tell,
         border=border,
     )
-    measured = _measured(trace, traces, candidates[0], ranks, limits, keep=keep, drawing=drawing)
+    measured = _measured(trace, traces, candidates[0], ranks, limits, keep=keep, drawing=drawing, tell=tell)
     (_, own), *others = measured
     rates = [
         (score(each, capacity, is_per_gpu=is_per_gpu), each)
@@ -165,17 +166,19 @@ def _measured(
     *,
     keep: int,
     drawing: Drawing | None,
+    tell: Step,
 ) -> list[tuple[Candidate, Capacity]]:
     """Return the file's own server and then the best few, each measured with all draws."""
     kept = ranks.best(keep)
     full = [own, *(each for each in kept if each is not own)]
     if drawing is not None:
-        asks = max(ranks.asks(keep), *(searched(trace, each.twin, limits).asks for each in full))
+        unranked = [each for each in full if id(each) not in ranks.asks_of]
+        asks = max([ranks.asks(keep), *(searched(trace, each.twin, limits).asks for each in unranked)])
         traces = drawing(num_drawn(asks, seeds=drawing.seeds), drawing.seeds)
-    found = {
-        id(each): capacity_of_draws(traces, each.twin, limits, with_binding=False, with_curve=False)
-        for each in full
-    }
+    found = {}
+    for number, each in enumerate(full):
+        tell(f"measuring the best with {len(traces)} draws of {len(traces[0]):,} requests", number, len(full))
+        found[id(each)] = capacity_of_draws(traces, each.twin, limits, with_binding=False, with_curve=False)
     return [(own, found[id(own)]), *((each, found[id(each)]) for each in kept)]
 
 
@@ -207,7 +210,7 @@ def _widened(
     keep: int,
     is_per_gpu: bool,
     drawing: Drawing | None,
-    tell: Callable[[int], None],
+    tell: Step,
     border: Border | None,
 ) -> tuple[Trace, Ranks, Sequence[Candidate]]:
     """Return the ranking, with candidates beyond the border until those are not clearly better; and all of them."""
@@ -224,9 +227,7 @@ def _widened(
         if not more:
             break
         everyone += more
-        ranks = _ranks(
-            trace, more, limits, keep=keep, is_per_gpu=is_per_gpu, tell=lambda _: None, known=ranks
-        )
+        ranks = _ranks(trace, more, limits, keep=keep, is_per_gpu=is_per_gpu, tell=tell, known=ranks)
         if drawing is not None and ranks.asks(keep) > len(trace):
             trace, ranks = _long_enough(
                 trace, everyone, limits, keep=keep, is_per_gpu=is_per_gpu, drawing=drawing, tell=tell
@@ -244,7 +245,7 @@ def _long_enough(
     keep: int,
     is_per_gpu: bool,
     drawing: Drawing | None,
-    tell: Callable[[int], None],
+    tell: Step,
 ) -> tuple[Trace, Ranks]:
     """Return one draw, a longer one if it was too short to rank all candidates, and its ranking."""
     for _ in range(MOST_TRIES):
@@ -265,7 +266,7 @@ def _ranks(
     *,
     keep: int,
     is_per_gpu: bool,
-    tell: Callable[[int], None],
+    tell: Step,
     known: Ranks | None = None,
 ) -> Ranks:
     """Return one draw's ranking of the candidates, and of those of which it is known already."""
@@ -280,7 +281,7 @@ def _ranks(
         else:
             found.append((above.rate_per_s / divisor, candidate))
             asks_of[id(candidate)] = above.asks
-        tell(number + 1)
+        tell(f"ranking servers with {len(trace):,} requests", number + 1, len(candidates))
     return Ranks(found=found, asks_of=asks_of, undecided=undecided)
 
 

@@ -154,33 +154,21 @@ def _searched(
     drawing: Drawing | None,
     border: Border,
 ) -> Tuned:
-    """Search, with a bar in a terminal."""
-    import sys
-    from functools import partial
-
-    from replay.progress import working
+    """Search, with the progress of each step."""
+    from replay.progress import stepping
     from replay.tuning.candidate_search import search
 
-    number = len(candidates.tried)
-    find = partial(search, traces, candidates.tried, limits, keep=keep, drawing=drawing, border=border)
-    if not sys.stderr.isatty():
-        with working(f"simulating {number} servers"):
-            return find()
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(f"simulating {number} servers", total=number)
-        return find(tell=lambda done: progress.update(task, completed=done))
+    with stepping() as tell_step:
+        tell(f"simulating {len(candidates.tried)} servers, then the best few at length")
+        return search(
+            traces, candidates.tried, limits, keep=keep, drawing=drawing, border=border, tell=tell_step
+        )
 
 
 def _extrapolated(tuned: Tuned, trace: Trace) -> list[str]:
     """Print and return a note if runs were short, or if a best server works beyond what the twin was fitted on."""
-    from dataclasses import replace
-
     from replay.capacity.capacity import short_run_note
-    from replay.search.workload_draws import length_span
-    from replay.twin.fitted.fitted_range import extrapolation_note, rate_of_each
+    from replay.search.beyond_fit import beyond_fit
 
     notes = []
     if tuned.asks and not any(each.is_too_short for _, each in tuned.best[:1]):
@@ -190,9 +178,7 @@ def _extrapolated(tuned: Tuned, trace: Trace) -> list[str]:
     for candidate, capacity in tuned.best[:1]:
         if capacity.rate_per_s is None:
             continue
-        rate = rate_of_each(capacity.rate_per_s, candidate.twin.cluster)
-        beyond = replace(length_span(trace), rate_per_s=(rate, rate))
-        note = extrapolation_note(candidate.twin.fitted, beyond)
+        note = beyond_fit(trace, candidate.twin, capacity.rate_per_s)
         short = short_run_note(capacity, capacity.num_requests)
         notes += [each for each in (short, note) if each is not None]
     for note in notes:

@@ -21,6 +21,7 @@ from sim import (
 from traces import ConfigError
 from traces.strict.arguments import PATH, TEXT, TWIN, takes
 from traces.strict.section import Section, read_section, section_of_text
+from traces.strict.swapped import check_twin_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,7 +58,11 @@ def load_config(
     Raises ConfigError, one line with file and line number, at the first thing that is wrong.
     """
     path = Path(path)
-    root = overlaid(read_section(path), learned) if learned else read_section(path)
+    check_twin_file(path)
+    root = read_section(path)
+    if not root.nodes and not settings:
+        raise ConfigError(f"file: got nothing in it, expected a TWIN.yaml ({path})")
+    root = overlaid(root, learned) if learned else root
     if not settings:
         try:
             return _read(

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 MOST = 200
 """More variants than this are a sweep for many processes."""
-AS_IT_IS = "as it is"
-"""The label of the file's own value, beside variants that replace it."""
 
 
 def variants_from(
@@ -39,7 +37,8 @@ def variants_from(
     short = _short_names({key for key in keys if len({each.get(key) for each in values}) > 1})
     found = []
     for settings, (_, twin) in zip(values, twins, strict=True):
-        varied = {name: settings.get(key, AS_IT_IS) for key, name in short.items()}
+        own = "the file's" if twin.source is None else f"of {twin.source.name}"
+        varied = {name: settings.get(key, own) for key, name in short.items()}
         for what, value, trace in loads:
             load = {what: value} if what else {}
             found.append(

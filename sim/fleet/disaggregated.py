@@ -106,14 +106,24 @@ def disaggregated_at(
         prefill=engines[0],
         decode=engines[1],
         rate_per_s=min(engines[0] * cost.alpha_prefill / prefill.mean_s, engines[1] * slots / service),
-        ttft_p99_s=cost.beta_ttft * percentile_with(wait, prefill.seconds, share=0.99),
+        ttft_p99_s=_ttft_p99_s(wait, prefill.seconds, _outside_s(profiles, lengths), beta=cost.beta_ttft),
         decode_wait_p99_s=decode_wait.percentile_s(0.99),
-        tpot_s=decode.iteration_s(active, resident),
+        tpot_s=decode.iteration_s(active, resident) + decode.output_token_s,
         prefill_utilization=rate_per_s * prefill.mean_s / cost.alpha_prefill / engines[0],
         decode_utilization=rate_per_s * service / (engines[1] * slots),
         cost_per_hour=engines[0] * profiles[0].cost_per_hour + engines[1] * decode.cost_per_hour,
         gpus=engines[0] * profiles[0].num_gpus + engines[1] * decode.num_gpus,
     )
+
+
+def _ttft_p99_s(wait: Wait, prefill_s: Floats, outside_s: Floats, *, beta: float) -> float:
+    """Return the 99th percentile of TTFT: transfers make wait and prefill longer, not what is outside of engines."""
+    return beta * percentile_with(wait, prefill_s + outside_s / beta, share=0.99)
+
+
+def _outside_s(profiles: tuple[GpuProfile, GpuProfile], lengths: Lengths) -> Floats:
+    """Return the seconds outside of engines of each first token: a request asks one engine, then the other."""
+    return profiles[0].frontend_delay_s(lengths) + profiles[1].frontend_delay_s(lengths)
 
 
 def _slots(decode: GpuProfile, lengths: Lengths, context: int) -> int:

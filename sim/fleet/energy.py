@@ -10,7 +10,7 @@ import numpy as np
 
 from sim.fleet.erlang import Wait
 from sim.fleet.profile import GpuProfile
-from sim.fleet.sizing import Objective, percentile_with, pool_at, prefill_s
+from sim.fleet.sizing import Objective, percentile_with, pool_at, unqueued_s
 from sim.fleet.workload import Lengths
 
 HOURS_PER_YEAR = 8766.0
@@ -66,9 +66,9 @@ def curtail(
     """Return what shedding each share of the fleet's power at this rate does.
 
     Power is cut by fewer requests at once per engine, found from the power curve turned around. Where the rest still
-    keeps up, the formulas of sizing say the TTFT, with the tail of prefill in it. Where it does not, the queue grows
-    at rate - capacity, and the SLO holds until the queue is as long as the rest serves within what the limit leaves
-    beside the 99th percentile of prefill.
+    keeps up, the formulas of sizing say the TTFT, with the tail of what prompts take without a queue in it. Where it
+    does not, the queue grows at rate - capacity, and the SLO holds until the queue is as long as the rest serves within
+    what the limit leaves beside the 99th percentile of what prompts take without a queue.
     """
     full = pool_at(profile, lengths, rate_per_s, context=context, engines=engines)
     drawn = profile.power_w(full.active)
@@ -114,7 +114,7 @@ def _cut(
     capacity = engines * left / service
     wait = Wait.of(engines * left, rate_per_s, 1 / service, busy.cv2, arrival_cv2=lengths.arrival_cv2)
     active = min(busy.active(rate_per_s / engines), float(left))
-    own = prefill_s(profile, lengths, active=active)
+    own = unqueued_s(profile, lengths, active=active)
     ttft = percentile_with(wait, own, share=0.99)
     return Curtailment(
         shed_frac=share,
@@ -126,16 +126,16 @@ def _cut(
             rate_per_s,
             capacity,
             ttft=ttft,
-            prefill=float(np.percentile(own, 99, method="inverted_cdf")),
+            unqueued=float(np.percentile(own, 99, method="inverted_cdf")),
             limit=objective.ttft_p99_s,
         ),
     )
 
 
-def _lasts_s(rate: float, capacity: float, *, ttft: float, prefill: float, limit: float) -> float:
+def _lasts_s(rate: float, capacity: float, *, ttft: float, unqueued: float, limit: float) -> float:
     """Return how long TTFT stays within a limit: without end, not at all, or until the queue has grown too long."""
     if ttft <= limit:
         return math.inf
-    if prefill > limit or rate <= capacity:
+    if unqueued > limit or rate <= capacity:
         return 0.0
-    return (limit - prefill) * capacity / (rate - capacity)
+    return (limit - unqueued) * capacity / (rate - capacity)

@@ -39,8 +39,11 @@ class GpuProfile:
     it has, and ``max_slots`` (max_num_seqs) holds at every length.
 
     ``kv_cache_groups``: which layers keep what, () is one full group; ``max_concurrent_batches``: how many steps'
-    tokens windows keep beside their own; ``num_speculative_tokens``: for each a state has a block more. Raises
-    InvalidConfig.
+    tokens windows keep beside their own; ``num_speculative_tokens``: for each a state has a block more.
+
+    Time outside of the engine, in which no seat is held: a request joins the queue ``frontend_s``, and
+    ``frontend_token_s`` per token of its prompt, after it came; each token is seen ``output_token_s`` later, beside its
+    iteration (a latency model's alpha0, alpha1 and alpha2, in seconds). Raises InvalidConfig.
     """
 
     w_s: float
@@ -62,6 +65,9 @@ class GpuProfile:
     kv_cache_groups: tuple[KVCacheGroup, ...] = ()
     max_concurrent_batches: int = 1
     num_speculative_tokens: int = 0
+    frontend_s: float = 0.0
+    frontend_token_s: float = 0.0
+    output_token_s: float = 0.0
 
     def __post_init__(self) -> None:
         """Check the figures."""
@@ -141,6 +147,11 @@ class GpuProfile:
         cached = n - new
         pairs = (n * (n + 1) - cached * (cached + 1)) / 2
         return np.asarray(self.prefill_token_s * new + self.prefill_pair_s * pairs)
+
+    def frontend_delay_s(self, lengths: Lengths) -> Floats:
+        """Return the seconds outside of the engine of each request's first token."""
+        whole = self.frontend_s + self.output_token_s
+        return np.asarray(whole + self.frontend_token_s * lengths.input_tokens)
 
     def busy(self, lengths: Lengths) -> Busy:
         """Return what a mix of requests does to an iteration."""

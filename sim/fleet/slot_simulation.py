@@ -73,6 +73,8 @@ class SlotPool:
         self.prefill = profile.prefill_iterations(lengths)
         self.iterations = profile.iterations(lengths)
         self.compute = profile.prefill_compute_s(lengths)
+        self.outside = profile.frontend_delay_s(lengths)
+        self.between = profile.output_token_s * np.maximum(lengths.output_tokens - 1, 0)
         self.gpus = [_Gpu() for _ in range(gpus)]
         self.load = np.zeros(gpus, np.int64)
         self.events: list[tuple[float, int, int]] = []  # (when, request, which start of it)
@@ -123,7 +125,7 @@ class SlotPool:
             gpu = self.gpus[int(self.gpu[request])]
             self._leave(gpu, request, now)
             self.load[int(self.gpu[request])] -= 1
-            self.end_s[request] = now
+            self.end_s[request] = now + self.outside[request] + self.between[request]
             self._fill(gpu, now)
 
     def _leave(self, gpu: _Gpu, request: int, now: float) -> None:
@@ -166,7 +168,8 @@ class SlotPool:
         iteration = self.profile.iteration_s(float(active), gpu.tokens / active)
         self.starts[request] += 1
         self.start_s[request] = now
-        self.first_s[request] = now + self.prefill[request] * iteration + self.compute[request]
+        computed = self.prefill[request] * iteration + self.compute[request]
+        self.first_s[request] = now + self.outside[request] + computed
         held = self.iterations[request] * iteration + self.compute[request]
         heapq.heappush(self.events, (now + float(held), request, int(self.starts[request])))
         self.most_slots = max(self.most_slots, active)

@@ -63,7 +63,7 @@ def test_the_fit_without_a_configuration_writes_what_every_planner_asks_for(
     asked = ["capacity", "--config", "twin.yaml", "--like", "low", "--slo", "ttft_p99=1s", "--no-binding"]
     asked += ["--prices", "prices.yaml", "--num-requests", "500", "--seeds", "1"]
     assert vtwin.main(asked) == 0
-    assert "requests per price unit" in capsys.readouterr().out
+    assert "requests per unit of currency" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("here")

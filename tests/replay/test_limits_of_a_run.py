@@ -16,11 +16,8 @@ from replay.twin.fitted.fitted_range import (
     extrapolation_note,
     range_of,
     range_of_run,
-    rate_of_each,
     union,
 )
-from sim.cluster.cluster_config import ClusterConfig, Pool
-from sim.cluster.transfer.disaggregation_config import Disaggregation
 from tests.calibrate.known_servers import SERVER, workload
 from traces import select_rows, write_trace
 from traces.errors import ConfigError
@@ -147,15 +144,28 @@ def test_the_range_of_a_fleets_run_is_that_of_each_instance_together() -> None:
     assert alone[1] == pytest.approx(12 / 120, rel=0.2)  # two requests in a row are no rate of an instance
 
 
-def test_a_fleets_capacity_is_of_each_instance() -> None:
-    pools = (
-        replace(POOL, instances=2, role="prefill", name="p"),
-        replace(POOL, instances=3, role="decode", name="d"),
-    )
-    moves = Disaggregation(kv_bytes_per_token=1)
-    assert rate_of_each(12.0, ClusterConfig(pools=(POOL,))) == 12
-    assert rate_of_each(12.0, ClusterConfig(pools=(replace(POOL, instances=4),))) == 3
-    assert rate_of_each(12.0, ClusterConfig(pools=pools, disaggregation=moves)) == 6
-
-
-POOL = Pool(engine=SERVER.engine, latency=SERVER.latency)
+@pytest.mark.parametrize(
+    "command",
+    [
+        "capacity --slo ttft_p99=1s --num-requests 400",
+        "tune --slo ttft_p99=1s --num-requests 6000 --set engine.max_num_seqs=32,64 --seeds 1",
+        "capacity --sessions --slo ttft_p99=100s --rounds 2 --num-requests 80",
+    ],
+)
+def test_a_search_says_that_its_answer_has_more_requests_at_once_than_the_fit(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = {}
+    for most in (3.0, 2000.0):
+        fitted = FittedRange(concurrency=(1.0, most))
+        (tmp_path / "twin.yaml").write_text(dump_config(replace(SERVER, fitted=fitted)))
+        lengths = ["--prompt-tokens", "100", "--output-tokens", "10", "--config", str(tmp_path / "twin.yaml")]
+        assert vtwin.main([*command.split(), *lengths, "--json"]) == 0
+        out, err = capsys.readouterr()
+        told[most] = [line for line in err.splitlines() if "extrapolated" in line]
+        assert [line for line in json.loads(out)["warnings"] if "extrapolated" in line] == [
+            line.removeprefix("note: ") for line in told[most]
+        ]
+    assert told[2000.0] == []
+    (line,) = told[3.0]
+    assert "extrapolated beyond the fit: concurrency by a factor" in line

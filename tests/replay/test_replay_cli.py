@@ -88,6 +88,7 @@ def test_the_document_has_the_contracts_keys(capsys: pytest.CaptureFixture[str])
             "prompt_tokens",
             "output_tokens",
             "ttft_us",
+            "ttft_parts_us",
             "e2e_us",
             "itl_us",
         ),

@@ -57,6 +57,23 @@ def told(capsys: pytest.CaptureFixture[str], *command: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("text", [ONE, FOUR], ids=["one server", "four"])
+def test_the_mean_ttft_is_told_by_what_it_is_spent_on(
+    here: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    """The front end takes 500 µs and 2 µs a prompt token; prefill is what the trace has."""
+    (here / "twin.yaml").write_text(text)
+    words = ("run", "--config", "twin.yaml", *ASKED, "--prompt-tokens-stdev", "0", "--output", "seen")
+    found = told(capsys, *words)
+    parts, rows = found["ttft_parts_us"], pd.read_csv("seen.csv")
+    assert parts["front_end"] == 500 + 2 * 600
+    assert parts["prefill"] == pytest.approx(rows["server_prefill_us"].mean())
+    assert sum(parts.values()) == pytest.approx(found["ttft_us"]["mean"])
+    assert vtwin.main([*words, "--overwrite"]) == 0
+    (line,) = (each for each in capsys.readouterr().out.splitlines() if each.startswith("of TTFT"))
+    assert line.endswith("prefill, 1.7 ms front end")
+
+
+@pytest.mark.parametrize("text", [ONE, FOUR], ids=["one server", "four"])
 def test_a_run_says_what_the_command_says(here: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
     (here / "twin.yaml").write_text(text)
     by_command = told(capsys, "run", "--config", "twin.yaml", *ASKED)

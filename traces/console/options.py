@@ -8,10 +8,16 @@ from typing import Annotated
 import typer
 
 from traces.strict.option_table import option_table
+from traces.strict.swapped import check_twin_file
 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 ConfigOption = Annotated[
-    Path, typer.Option(metavar="TWIN.yaml", help="What to simulate (docs/reference/config.md).")
+    Path,
+    typer.Option(
+        metavar="TWIN.yaml",
+        help="What to simulate (docs/reference/config.md).",
+        callback=check_twin_file,  # before a workload is looked at: its errors would hide the file's
+    ),
 ]
 DefaultsOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Your own defaults.yaml, read before the built-in one.")

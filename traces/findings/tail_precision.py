@@ -43,6 +43,8 @@ LEAST_TAIL = 4
 """An upper end needs this many independent values beyond the percentile (of 368 one is beyond, at 97.5 %)."""
 MOST_EXACT = 300
 """Values beyond the percentile from which the normal distribution gives the ranks."""
+PRACTICAL = 10
+"""A run of more than this many times as many requests is not advised: the percentile is no figure to judge by."""
 SHOWN = {"ttft_us": "TTFT", "itl_us": "ITL", "e2e_us": "E2E"}
 
 
@@ -231,7 +233,11 @@ def precision_rows(
     if needed and wide:
         least = "at least " if any(each["high"] is None for each in wide) else ""
         why = " (so few show no upper end)" if least else ""
-        rows.append(("", f"for ±5 %: {least}{max(needed):,} requests{why}"))
+        here = max((each["n"] for name, each in known.items() if name != "itl_us"), default=0)
+        told = f"{least}{max(needed):,} requests{why}"
+        if here and max(needed) > PRACTICAL * here:
+            told = f"p99 takes more than {PRACTICAL} times these {here:,} requests: judge p90 or p95"
+        rows.append(("", f"for ±5 %: {told}"))
     return rows
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from traces.errors import ConfigError, TraceError
+from traces.strict.swapped import check_no_twin
 
 _SUFFIXES = (".itl.csv", ".itl.parquet", ".yaml", ".csv", ".parquet")
 
@@ -63,6 +64,7 @@ def locate(path: str | Path) -> TraceFiles:
             f"{path}: got no such trace, expected {header.name} and {stem.name}.csv (or .parquet)"
         )
     if table is None:
+        check_no_twin(header)
         raise TraceError(
             f"{stem}: got a header without a table, expected {stem.name}.csv or .parquet next to it"
         )

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from traces.facts import say_answer
 from traces.strict.tell import tell_note
 
 if TYPE_CHECKING:
     from replay.fleet.check.drawn_requests import Arrivals
     from replay.fleet.check.steady import RunLength
-    from replay.fleet.commands.options import ArrivalOptions, DemandOptions, LengthOptions, NodeOptions
+    from replay.fleet.commands.options import ArrivalOptions, LengthOptions, NodeOptions
     from replay.fleet.inputs.fleet_workload import FleetWorkload
     from replay.fleet.inputs.profiles import ProfileSource
     from replay.fleet.inputs.whole_requests import WholeRequests
     from replay.fleet.size import SizeCheck
     from sim.fleet import Lengths
     from sim.fleet.sizing import Objective
+    from traces.console.options import AnswerForm
+    from traces.facts import AnswerPart
     from traces.workload import ArrivalProcess
 
 
@@ -139,15 +142,6 @@ def question_of(
     )
 
 
-def demanded(
-    demand: DemandOptions, lengths: LengthOptions, nodes: NodeOptions, prices: Path | None = None
-) -> Question:
-    """Return what is sized for a demand. Raises ConfigError, or TraceError on a file that is not a workload."""
-    return question_of(
-        demand.workload, demand.slo, demand.profile, lengths=lengths, nodes=nodes, prices=prices
-    )
-
-
 def simulated_of(
     lengths: Lengths, whole: WholeRequests | None, options: ArrivalOptions, *, num_requests: int
 ) -> tuple[Lengths, RunLength, list[str]]:
@@ -222,36 +216,42 @@ def source_of(
     if "@" not in name or is_there(Path(name)):
         return read_source(name, lengths, context=context, prices=prices)
     from replay.fleet.inputs.computed import computed
+    from replay.model.gpus import find_gpu
 
     model, _, where = name.rpartition("@")
     gpu, _, number = where.partition(":")
     if not (model and gpu and (number or "1").isdecimal() and int(number or 1) > 0):
         raise ConfigError(f"--profile: got {name!r}, expected MODEL@GPU:TP, as in Qwen/Qwen3-32B@H100:2")
+    find_gpu(gpu, where="--profile")
     found = computed(model, gpu, tp=int(number or 1), lengths=lengths, context=context)
     return priced(found.source, prices)
 
 
 def misfit_notes(sources: list[ProfileSource], *, power: bool = False) -> list[str]:
-    """Return notes: which prices count, what a table's profile stands for, and how far derived profiles are off.
+    """Return notes: which twins not to trust and prices count, what profiles stand for, and how far they are off.
 
     ``power``: also where the power figures of the table are from.
     """
+    from replay.fleet.costs import behind
     from replay.fleet.inputs.profiles import power_source, shipped_profiles
     from replay.search.prices import list_price_notes
 
     of_table = [each for each in sources if each.name in shipped_profiles()]
     listed = [gpu for each in sources if each.gpus and _is_listed(each) for gpu in each.gpus]
+    has_own_price = any(each.profile.cost_per_hour > 0 and not each.has_list_price for each in sources)
+    doubts = {each.name: each.held_out.doubt for each in sources if each.held_out is not None}
     return [
+        *(f"{name}: {doubt}" for name, doubt in doubts.items() if doubt),
         *list_price_notes(listed),
+        *(["costs are in the currency of your prices"] if has_own_price else []),
         *(
             f"profile {each.name}: the vLLM fleet simulator's figures for a 70B-class model, whose prompts cost no "
-            f"compute of their own; {each.profile.cost_per_hour:g} an hour. --profile TWIN.yaml sizes for your model, "
-            "--prices has your prices"
+            f"compute of their own; {each.profile.cost_per_hour:g}{behind(each.currency)} an hour. --profile TWIN.yaml "
+            "sizes for your model, --prices has your prices"
             for each in of_table
         ),
         *([f"power: {power_source()}"] if power and any(each.idle_between_w for each in sources) else []),
         *_derived(sources),
-        *_in_front(sources),
     ]
 
 
@@ -266,23 +266,6 @@ def _derived(sources: list[ProfileSource]) -> list[str]:
         f"{each.misfit.largest:.1%}, over {each.misfit.num_batches} batches of its model"
         for each in sources
         if each.misfit is not None
-    ]
-
-
-LEAST_IN_FRONT_US = 50_000
-"""A time before the engine's queue from which on a formula's TTFT without it misleads: a tenth of a usual limit."""
-
-
-def _in_front(sources: list[ProfileSource]) -> list[str]:
-    """Return a note on each twin whose requests take long before they reach the engine, which no formula counts."""
-    from traces import shown_time
-
-    times_us = {each.name: float(getattr(each.latency, "alpha0", 0.0)) for each in sources}
-    return [
-        f"profile of {name}: a request takes {shown_time(time_us)} before it reaches the engine (alpha0). A formula's "
-        "TTFT leaves that out; a simulated one has it"
-        for name, time_us in times_us.items()
-        if time_us >= LEAST_IN_FRONT_US
     ]
 
 
@@ -310,16 +293,14 @@ def compile_once() -> None:
         compile_cluster()
 
 
-def check_of(
-    *, verify: bool, num_requests: int, seed: int, whole: WholeRequests | None = None
-) -> SizeCheck | None:
+def check_of(runs: RunLength, *, verify: bool | None, seed: int, smallest: bool = True) -> SizeCheck | None:
     """Return how to simulate, with everything compiled, if simulation is requested; None: by formula alone."""
     if not verify:
         return None
     from replay.fleet.size import SizeCheck
 
     compile_once()
-    return SizeCheck(asked=asked_of(num_requests, None, whole=whole), seed=seed)
+    return SizeCheck(asked=runs, seed=seed, smallest=smallest)
 
 
 @contextmanager
@@ -334,7 +315,13 @@ def infeasible() -> Iterator[None]:
         raise ConfigError(f"fleet: {error}") from error
 
 
-def tell_notes(notes: Sequence[str]) -> None:
-    """Print notes to stderr."""
+def say_with_notes(
+    notes: Sequence[str],
+    told: Callable[[], Mapping[str, object]],
+    answer: Callable[[], Sequence[AnswerPart]],
+    how: AnswerForm,
+) -> None:
+    """Print an answer, after its notes to stderr; a JSON document has them as ``notes``."""
     for note in notes:
         tell_note(note)
+    say_answer(lambda: {**told(), "notes": list(notes)}, answer, how)

@@ -11,7 +11,7 @@ from traces.workload import flag
 
 if TYPE_CHECKING:
     from replay.fleet.commands.asking import Question
-    from replay.fleet.commands.options import SizeOptions
+    from replay.fleet.commands.options import ReserveOptions, SizeOptions
 
 Form = Literal["one-pool", "compare", "split", "thresholds", "disagg", "pools"]
 SAID: Final[dict[Form, str]] = {
@@ -103,7 +103,7 @@ def with_defaults(asked: SizeOptions, form: Form) -> SizeOptions:
     )
 
 
-def sized_for(asked: SizeOptions, *, most: int | None = 2) -> Question:
+def sized_for(asked: SizeOptions | ReserveOptions, *, most: int | None = 2) -> Question:
     """Return what is sized, of at most so many profiles. Raises ConfigError, or TraceError on a bad workload."""
     assert asked.profile is not None  # noqa: S101 - form_of has looked
     return question_of(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -11,6 +12,25 @@ from replay.argument_ranges import AVAILABILITY, FLEET_REQUESTS, RATE
 from replay.fleet.inputs import OUTPUT_FRAC, SPILL_PER_ENGINE
 from traces.console.options import AnswerForm, PricesOption
 from traces.strict.option_table import option_table
+
+GPU_HELP = (
+    "What a GPU can do: A100 or H100 of the table; MODEL@GPU:TP, computed from a model and a GPU; a TWIN.yaml; or a "
+    "profile's file (vtwin fleet profile). "
+)
+SPILL_HELP = (
+    "For spillover: a pool with this many requests per engine (running and waiting) passes new ones on. Try "
+    "values near the seats in use at the planned load."
+)
+SPLIT_HELP = "Two pools: requests up to this many tokens, and longer ones."
+_tokens = partial(typer.Option, max=1 << 30)
+_spill = partial(typer.Option, min=0.001, max=1e6)
+_verify = partial(typer.Option, "--verify/--no-verify")
+_report = partial(typer.Option, metavar="FILE.html")
+_split = partial(typer.Option, rich_help_panel="Layout split")
+_disagg = partial(
+    typer.Option, rich_help_panel="Layout disagg: simulation, and formula only where it says so"
+)
+_pools = partial(typer.Option, rich_help_panel="Layout pools")
 
 WorkloadOption = Annotated[
     Path,
@@ -22,20 +42,6 @@ WorkloadOption = Annotated[
 RateOption = Annotated[
     float, typer.Option(min=RATE.least, max=RATE.most, metavar="R", help="Requests per second.")
 ]
-ArrivalOption = Annotated[
-    Literal["poisson", "constant", "gamma", "weibull", "trace"] | None,
-    typer.Option(
-        help="How requests arrive; --burstiness alone means gamma. trace: with the trace's gaps, scaled to --rate "
-        "and repeated in order. The formulas use only the variance of the gaps. Default: poisson."
-    ),
-]
-BurstinessOption = Annotated[
-    float | None,
-    typer.Option(
-        metavar="B",
-        help="Shape of gamma gaps, as in vtwin run: 1 is Poisson, below 1 is burstier, above 1 is more even.",
-    ),
-]
 SloOption = Annotated[
     str,
     typer.Option(
@@ -45,49 +51,11 @@ SloOption = Annotated[
 ProfileOption = Annotated[
     str,
     typer.Option(
-        metavar="PROFILE",
-        help="What a GPU can do: A100 or H100 of the table; MODEL@GPU:TP, computed from a model and a GPU; a "
-        "TWIN.yaml; or a profile's file (vtwin fleet profile). "
-        "Two, separated by a comma: for the short and the long pool.",
+        metavar="PROFILE", help=f"{GPU_HELP}Two, separated by a comma: for the short and the long pool."
     ),
 ]
-ContextOption = Annotated[
-    int | None,
-    typer.Option(
-        min=16,
-        max=1 << 30,
-        metavar="N",
-        help="Longest request, tokens. Default: the workload's, as a power of two.",
-    ),
-]
-OutputFracOption = Annotated[
-    float, typer.Option(min=0.001, max=0.999, help="Share of a total length that is output, for a CDF.json.")
-]
-SPILL_HELP = (
-    "For spillover: a pool with this many requests per engine (running and waiting) passes new ones on. Try "
-    "values near the seats in use at the planned load."
-)
-SpillOption = Annotated[float, typer.Option(min=0.001, max=1e6, help=SPILL_HELP)]
 CapOption = Annotated[
     float, typer.Option(min=0.05, max=0.99, help="Formula only: largest share of the seats in use.")
-]
-AvailabilityOption = Annotated[
-    float,
-    typer.Option(
-        min=AVAILABILITY.least,
-        max=AVAILABILITY.most,
-        metavar="A",
-        help="Share of the nodes that are up on average (0.987). More nodes are provisioned accordingly; the output "
-        "says how often they suffice, and how many it takes for 99 % of the time.",
-    ),
-]
-FailuresOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="RATE:REPAIR,…|FILE",
-        help="In place of --availability: failures per node and day and the time to repair one, by class "
-        "(0.0065:4h,0.001:48h), or a YAML file with failures.",
-    ),
 ]
 MeasureOption = Annotated[
     str | None,
@@ -97,15 +65,6 @@ MeasureOption = Annotated[
         "the fleet is filled to when it begins to drain.",
     ),
 ]
-NumRequestsOption = Annotated[
-    int,
-    typer.Option(
-        min=FLEET_REQUESTS.least,
-        max=FLEET_REQUESTS.most,
-        metavar="N",
-        help="Smallest number of requests per simulation.",
-    ),
-]
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed for arrivals and lengths.")]
 
 
@@ -113,13 +72,22 @@ SeedOption = Annotated[int, typer.Option(min=0, help="Seed for arrivals and leng
 class LengthOptions:
     """Which of a workload's requests count, and what of a total length is output."""
 
-    context: ContextOption = None
-    output_frac: OutputFracOption = OUTPUT_FRAC
+    context: Annotated[
+        int | None,
+        _tokens(
+            min=16,
+            metavar="N",
+            help="Longest request, tokens. Default: the workload's, as a power of two.",
+        ),
+    ] = None
+    output_frac: Annotated[
+        float,
+        typer.Option(min=0.001, max=0.999, help="Share of a total length that is output, for a CDF.json."),
+    ] = OUTPUT_FRAC
     total_tokens_max: Annotated[
         int | None,
-        typer.Option(
+        _tokens(
             min=2,
-            max=1 << 30,
             metavar="N",
             help="Maximum of prompt and answer together. Longer requests have their prompt cut, where --context leaves "
             "them out; the output says how many.",
@@ -131,8 +99,24 @@ class LengthOptions:
 class NodeOptions:
     """How many of the nodes are up, and how full they may be."""
 
-    availability: AvailabilityOption = 1.0
-    failures: FailuresOption = None
+    availability: Annotated[
+        float,
+        typer.Option(
+            min=AVAILABILITY.least,
+            max=AVAILABILITY.most,
+            metavar="A",
+            help="Share of the nodes that are up on average (0.987). More nodes are provisioned accordingly; the "
+            "output says how often they suffice, and how many it takes for 99 % of the time.",
+        ),
+    ] = 1.0
+    failures: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE:REPAIR,…|FILE",
+            help="In place of --availability: failures per node and day and the time to repair one, by class "
+            "(0.0065:4h,0.001:48h), or a YAML file with failures.",
+        ),
+    ] = None
     utilization_cap: CapOption = 0.85
 
 
@@ -151,13 +135,36 @@ class ArrivalOptions:
     """When requests come in a simulation, and which of them are measured."""
 
     measure: MeasureOption = None
-    arrival: ArrivalOption = None
-    burstiness: BurstinessOption = None
+    arrival: Annotated[
+        Literal["poisson", "constant", "gamma", "weibull", "trace"] | None,
+        typer.Option(
+            help="How requests arrive; --burstiness alone means gamma. trace: with the trace's gaps, scaled to --rate "
+            "and repeated in order. The formulas use only the variance of the gaps. Default: poisson."
+        ),
+    ] = None
+    burstiness: Annotated[
+        float | None,
+        typer.Option(
+            metavar="B",
+            help="Shape of gamma gaps, as in vtwin run: 1 is Poisson, below 1 is burstier, above 1 is more even.",
+        ),
+    ] = None
 
 
-SPLIT = "Layout split"
-DISAGG = "Layout disagg: simulation, and formula only where it says so"
-POOLS = "Layout pools"
+@option_table
+class DrawnRunOptions:
+    """How long each simulation is, and with which draws."""
+
+    num_requests: Annotated[
+        int,
+        typer.Option(
+            min=FLEET_REQUESTS.least,
+            max=FLEET_REQUESTS.most,
+            metavar="N",
+            help="Smallest number of requests per simulation.",
+        ),
+    ] = 20_000
+    seed: SeedOption = 1
 
 
 @option_table
@@ -166,83 +173,56 @@ class SplitOptions:
 
     split: Annotated[
         int | None,
-        typer.Option(
+        _split(
             min=16,
             max=1 << 30,
             metavar="TOKENS",
-            help="Two pools: requests up to this many tokens, and longer ones. Without it, --layout split compares "
-            "every threshold, by formula.",
-            rich_help_panel=SPLIT,
+            help=f"{SPLIT_HELP} Without it, --layout split compares every threshold, by formula.",
         ),
     ] = None
     compress: Annotated[
         str | None,
-        typer.Option(
+        _split(
             metavar="FACTORS",
             help="Also cut prompts that are up to this many times too long: 1,1.5,2 to compare thresholds (1), one "
             "number for --router compress (1.5).",
-            rich_help_panel=SPLIT,
         ),
     ] = None
+
+
+def _left_by_transfers(pool: str, share: float) -> Any:  # noqa: ANN401 - an option, as typer has it
+    """Return the option of the share of a pool's throughput that transfers leave."""
+    told = f"Formula only: share of the {pool} throughput that transfers leave. Default: {share:g}."
+    return _disagg(min=0.01, max=1.0, help=told)
 
 
 @option_table
 class DisaggOptions:
     """Pools for prefill and for decode."""
 
-    alpha_prefill: Annotated[
-        float | None,
-        typer.Option(
-            min=0.01,
-            max=1.0,
-            help="Formula only: share of the prefill throughput that transfers leave. Default: 0.9.",
-            rich_help_panel=DISAGG,
-        ),
-    ] = None
-    alpha_decode: Annotated[
-        float | None,
-        typer.Option(
-            min=0.01,
-            max=1.0,
-            help="Formula only: share of the decode throughput that transfers leave. Default: 0.92.",
-            rich_help_panel=DISAGG,
-        ),
-    ] = None
+    alpha_prefill: Annotated[float | None, _left_by_transfers("prefill", 0.9)] = None
+    alpha_decode: Annotated[float | None, _left_by_transfers("decode", 0.92)] = None
     beta_ttft: Annotated[
         float | None,
-        typer.Option(
-            min=1.0,
-            max=1000.0,
-            help="Formula only: factor on TTFT for moving the KV cache. Default: 1.8.",
-            rich_help_panel=DISAGG,
+        _disagg(
+            min=1.0, max=1000.0, help="Formula only: factor on TTFT for moving the KV cache. Default: 1.8."
         ),
     ] = None
     kv_bandwidth: Annotated[
         float | None,
-        typer.Option(
-            min=0.001,
-            max=1e6,
-            metavar="GB/S",
-            help="Each engine's link, in each direction. Default: 25.",
-            rich_help_panel=DISAGG,
+        _disagg(
+            min=0.001, max=1e6, metavar="GB/S", help="Each engine's link, in each direction. Default: 25."
         ),
     ] = None
     kv_bytes_per_token: Annotated[
         int | None,
-        typer.Option(
-            min=0,
-            max=1 << 30,
-            metavar="N",
-            help="KV of one token in all layers. Default: the model's.",
-            rich_help_panel=DISAGG,
-        ),
+        _disagg(min=0, max=1 << 30, metavar="N", help="KV of one token in all layers. Default: the model's."),
     ] = None
     beside: Annotated[
         bool | None,
-        typer.Option(
+        _disagg(
             "--beside/--no-beside",
             help="Also size one pool for the same demand, and show both: GPUs, cost, latencies. Default: yes.",
-            rich_help_panel=DISAGG,
         ),
     ] = None
 
@@ -253,29 +233,22 @@ class PoolsOptions:
 
     router: Annotated[
         str | None,
-        typer.Option(
+        _pools(
             metavar="NAME",
             help="With pools: length, spillover, compress, least-loaded, random, model or semantic. Default: the "
             "file's, else length.",
-            rich_help_panel=POOLS,
         ),
     ] = None
     labels: Annotated[
         Path | None,
-        typer.Option(
+        _pools(
             metavar="FILE.csv",
             help="For semantic: request_id and label of each request, as your classifier says.",
-            rich_help_panel=POOLS,
         ),
     ] = None
     spill: Annotated[
         float | None,
-        typer.Option(
-            min=0.001,
-            max=1e6,
-            help=f"{SPILL_HELP} Default: {SPILL_PER_ENGINE:g}.",
-            rich_help_panel=POOLS,
-        ),
+        _spill(help=f"{SPILL_HELP} Default: {SPILL_PER_ENGINE:g}.", rich_help_panel="Layout pools"),
     ] = None
 
 
@@ -302,10 +275,8 @@ class SizeOptions:
         str | None,
         typer.Option(
             metavar="PROFILE[,…]",
-            help="What a GPU can do: A100 or H100 of the table; MODEL@GPU:TP, computed from a model and a GPU; a "
-            "TWIN.yaml; or a profile's file (vtwin fleet profile). Several, with commas: in one pool a row for each "
-            "(--compare); split: of the short and the long pool; disagg: of prefill and decode. Needed, except for "
-            "pools, whose file says it.",
+            help=f"{GPU_HELP}Several, with commas: in one pool a row for each (--compare); split: of the short and the "
+            "long pool; disagg: of prefill and decode. Needed, except for pools, whose file says it.",
         ),
     ] = None
     layout: Annotated[
@@ -330,8 +301,7 @@ class SizeOptions:
     prices: PricesOption = None
     verify: Annotated[
         bool | None,
-        typer.Option(
-            "--verify/--no-verify",
+        _verify(
             help="Simulate with the token-level engine, and take the fewest engines that meet the SLO in simulation. "
             "Default: yes, but not where rates, profiles or thresholds are compared.",
         ),
@@ -359,9 +329,7 @@ class SizeOptions:
     ] = None
     disagg: DisaggOptions
     pools: PoolsOptions
-    report: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="Also write a page: cost over load, sensitivity.")
-    ] = None
+    report: Annotated[Path | None, _report(help="Also write a page: cost over load, sensitivity.")] = None
     answer: AnswerForm = AnswerForm()
 
 
@@ -396,27 +364,16 @@ class RouterOptions:
     """All options of ``vtwin fleet routers``."""
 
     demand: DemandOptions
-    split: Annotated[
-        int,
-        typer.Option(
-            min=16,
-            max=1 << 30,
-            metavar="TOKENS",
-            help="Two pools: requests up to this many tokens, and longer ones.",
-        ),
-    ]
+    split: Annotated[int, _tokens(min=16, metavar="TOKENS", help=SPLIT_HELP)]
     lengths: LengthOptions
     utilization_cap: CapOption = 0.85
-    spill: SpillOption = SPILL_PER_ENGINE
+    spill: Annotated[float, _spill(help=SPILL_HELP)] = SPILL_PER_ENGINE
     compress: Annotated[
         float, typer.Option(min=1.0, max=1000.0, help="Cut prompts that are up to this many times too long.")
     ] = 1.5
-    verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Simulate with the token-level engine, too.")
-    ] = True
-    num_requests: NumRequestsOption = 20_000
+    verify: Annotated[bool, _verify(help="Simulate with the token-level engine, too.")] = True
+    runs: DrawnRunOptions
     measure: MeasureOption = None
-    seed: SeedOption = 1
     answer: AnswerForm = AnswerForm()
 
 
@@ -431,11 +388,8 @@ class FlexOptions:
     ] = None
     lengths: LengthOptions
     utilization_cap: CapOption = 0.85
-    verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Simulate the seats of every row, too.")
-    ] = False
-    num_requests: NumRequestsOption = 20_000
-    seed: SeedOption = 1
+    verify: Annotated[bool, _verify(help="Simulate the seats of every row, too.")] = False
+    runs: DrawnRunOptions
     answer: AnswerForm = AnswerForm()
 
 
@@ -466,14 +420,10 @@ class ReserveOptions:
     nodes: NodeOptions
     verify: Annotated[
         bool,
-        typer.Option(
-            "--verify/--no-verify",
+        _verify(
             help="Simulate every hour and take the fewest engines that meet the SLO in simulation.",
         ),
     ] = False
-    num_requests: NumRequestsOption = 20_000
-    seed: SeedOption = 1
-    report: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="Also write a page with the day.")
-    ] = None
+    runs: DrawnRunOptions
+    report: Annotated[Path | None, _report(help="Also write a page with the day.")] = None
     answer: AnswerForm = AnswerForm()

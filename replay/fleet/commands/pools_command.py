@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 import typer
 
 from replay.fleet.commands.asking import (
+    asked_of,
     check_of,
     compile_once,
     infeasible,
     misfit_notes,
     numbers_of,
     objective_of,
-    question_of,
+    say_with_notes,
     share_up,
     simulated_of,
     source_of,
-    tell_notes,
 )
-from replay.fleet.commands.layouts import rates_of
+from replay.fleet.commands.layouts import rates_of, sized_for
 from replay.fleet.commands.options import ReserveOptions, SizeOptions
 from replay.fleet.inputs import SPILL_PER_ENGINE
 from replay.twin.own.own_code import with_code_option
@@ -56,18 +56,10 @@ def reserve(asked: ReserveOptions) -> None:
     )
     from replay.progress import working
 
-    question = question_of(
-        asked.workload,
-        asked.slo,
-        asked.profile,
-        lengths=asked.lengths,
-        nodes=asked.nodes,
-        prices=asked.prices,
-    )
+    question = sized_for(asked)
     source = question.sources[0]
-    check = check_of(
-        verify=asked.verify, num_requests=asked.num_requests, seed=asked.seed, whole=question.whole
-    )
+    runs = asked_of(asked.runs.num_requests, None, whole=question.whole)
+    check = check_of(runs, verify=asked.verify, seed=asked.runs.seed)
     with infeasible(), working("sizing the hours"):
         plan = plan_day(
             source,
@@ -78,8 +70,12 @@ def reserve(asked: ReserveOptions) -> None:
             burst_price=burst_price_of(asked.burst_price, source.profile.cost_per_hour),
             check=check,
         )
-    tell_notes([*question.notes, *misfit_notes([source])])
-    say_answer(lambda: reserve_document(plan), lambda: reserve_parts(plan), asked.answer)
+    say_with_notes(
+        [*question.notes, *misfit_notes([source])],
+        lambda: reserve_document(plan),
+        lambda: reserve_parts(plan),
+        asked.answer,
+    )
     if asked.report is not None:
         write_reserve_page(asked.report, plan)
         tell(f"wrote {asked.report}")

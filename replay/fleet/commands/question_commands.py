@@ -11,12 +11,12 @@ from replay.fleet.commands.asking import (
     asked_of,
     check_of,
     compile_once,
-    demanded,
     infeasible,
     misfit_notes,
     numbers_of,
+    question_of,
+    say_with_notes,
     simulated_of,
-    tell_notes,
 )
 from replay.fleet.commands.layouts import rates_of, sized_for
 from replay.fleet.commands.options import (
@@ -29,7 +29,6 @@ from replay.fleet.commands.options import (
     SizeOptions,
 )
 from replay.twin.own.own_code import with_code_option
-from traces.facts import say_answer
 from traces.strict.option_table import with_option_tables
 
 if TYPE_CHECKING:
@@ -53,9 +52,11 @@ def thresholds(asked: SizeOptions) -> None:
             context=question.context,
             factors=numbers_of("1" if asked.split.compress is None else asked.split.compress, "--compress"),
         )
-    tell_notes([*question.notes, *misfit_notes(question.sources)])
-    say_answer(
-        lambda: split_document(found), lambda: [*split_parts(found), *question.rate_lines], asked.answer
+    say_with_notes(
+        [*question.notes, *misfit_notes(question.sources)],
+        lambda: split_document(found),
+        lambda: [*split_parts(found), *question.rate_lines],
+        asked.answer,
     )
 
 
@@ -75,22 +76,26 @@ def routers(asked: RouterOptions) -> None:
         context=question.context,
         spill=asked.spill,
         factor=asked.compress,
-        seed=asked.seed,
-        asked=asked_of(asked.num_requests, asked.measure, whole=question.whole),
+        seed=asked.runs.seed,
+        asked=asked_of(asked.runs.num_requests, asked.measure, whole=question.whole),
         with_engines=asked.verify,
     )
     if asked.verify:
         compile_once()
     with infeasible(), working("simulating the routers"):
         found = routed_of(question.sources, question.lengths, asked.demand.rate, question.objective, on=on)
-    tell_notes([*question.notes, *misfit_notes(question.sources)])
-    say_answer(lambda: routed_document(found), lambda: routed_parts(found), asked.answer)
+    say_with_notes(
+        [*question.notes, *misfit_notes(question.sources)],
+        lambda: routed_document(found),
+        lambda: routed_parts(found),
+        asked.answer,
+    )
 
 
 def _with_all_up(demand: DemandOptions, lengths: LengthOptions, utilization_cap: float) -> Question:
     """Return what is sized where no node fails."""
     nodes = NodeOptions(utilization_cap=utilization_cap)
-    return demanded(demand, lengths, nodes)
+    return question_of(demand.workload, demand.slo, demand.profile, lengths=lengths, nodes=nodes)
 
 
 def disagg(asked: SizeOptions) -> None:
@@ -104,8 +109,8 @@ def disagg(asked: SizeOptions) -> None:
 
     question = sized_for(asked)
     plan, both, notes = _disaggregated(asked, question)
-    tell_notes(notes)
-    say_answer(
+    say_with_notes(
+        notes,
         lambda: disagg_document(plan) | {"beside": None if both is None else beside_document(both)},
         lambda: [
             *([] if both is None else [*beside_parts(both), ""]),
@@ -124,7 +129,6 @@ def _disaggregated(
     """Return prefill and decode pools, one pool beside them where it is asked for, and notes on what they rest on."""
     from replay.fleet.beside import beside
     from replay.fleet.disagg import KV_BYTES_70B, plan_disagg, transfer_note
-    from replay.fleet.size import SizeCheck
     from replay.progress import working
 
     (rate,) = rates_of(asked)
@@ -134,10 +138,8 @@ def _disaggregated(
     )
     known = asked.disagg.kv_bytes_per_token
     known = sources[-1].kv_bytes_per_token if known is None else known
-    check, objective, context = None, question.objective, question.context
-    if asked.verify:
-        compile_once()
-        check = SizeCheck(asked=runs, seed=asked.seed or 0)
+    objective, context = question.objective, question.context
+    check = check_of(runs, verify=asked.verify, seed=asked.seed or 0)
     with infeasible(), working("sizing and simulating the fleet"):
         plan = plan_disagg(
             sources, lengths, rate, objective, context=context, check=check,
@@ -178,12 +180,8 @@ def compare(asked: SizeOptions) -> None:
     from replay.progress import working
 
     question = sized_for(asked, most=None)
-    check = check_of(
-        verify=bool(asked.verify),
-        num_requests=asked.num_requests or 0,
-        seed=asked.seed or 0,
-        whole=question.whole,
-    )
+    runs = asked_of(asked.num_requests or 0, None, whole=question.whole)
+    check = check_of(runs, verify=asked.verify, seed=asked.seed or 0)
     with infeasible(), working("sizing the fleets"):
         found = whatif_of(
             question.sources,
@@ -193,9 +191,11 @@ def compare(asked: SizeOptions) -> None:
             context=question.context,
             check=check,
         )
-    tell_notes([*question.notes, *misfit_notes(question.sources, power=True)])
-    say_answer(
-        lambda: whatif_document(found), lambda: [*whatif_parts(found), *question.rate_lines], asked.answer
+    say_with_notes(
+        [*question.notes, *misfit_notes(question.sources, power=True)],
+        lambda: whatif_document(found),
+        lambda: [*whatif_parts(found), *question.rate_lines],
+        asked.answer,
     )
     if all(each.size is None for each in found):
         raise typer.Exit(1)
@@ -212,16 +212,15 @@ def flex(asked: FlexOptions) -> None:
     question = _with_all_up(asked.demand, asked.lengths, asked.utilization_cap)
     source, lengths, rate = question.sources[0], question.lengths, asked.demand.rate
     objective, longest = question.objective, question.context
-    check = check_of(
-        verify=asked.verify, num_requests=asked.num_requests, seed=asked.seed, whole=question.whole
-    )
+    runs = asked_of(asked.runs.num_requests, None, whole=question.whole)
+    check = check_of(runs, verify=asked.verify, seed=asked.runs.seed)
     with infeasible(), working("shedding power"):
         number = (
             asked.engines or plan_pool(source, lengths, rate, objective, context=longest, check=check).engines
         )
         cuts = cuts_of(source, lengths, rate, objective, context=longest, engines=number, check=check)
-    tell_notes([*question.notes, *misfit_notes([source], power=True)])
-    say_answer(
+    say_with_notes(
+        [*question.notes, *misfit_notes([source], power=True)],
         lambda: flex_document(cuts, engines=number),
         lambda: flex_parts(cuts, engines=number),
         asked.answer,

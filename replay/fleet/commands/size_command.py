@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from replay.fleet.commands.asking import (
-    compile_once,
+    check_of,
     infeasible,
     misfit_notes,
     simulated_of,
@@ -27,7 +27,6 @@ from traces.strict.tell import tell
 
 if TYPE_CHECKING:
     from replay.fleet.inputs.profiles import ProfileSource
-    from replay.fleet.size import FleetPlan
     from sim.fleet import Lengths
     from traces.console.options import AnswerForm
 
@@ -50,7 +49,8 @@ def size(asked: SizeOptions) -> None:
 
 def _one_or_two(asked: SizeOptions) -> None:
     """Size one pool, or one for short and one for long requests, and simulate it."""
-    from replay.fleet.size import SizeCheck, sized_fleet
+    from replay.fleet.size import sized_fleet
+    from replay.fleet.text import fleet_document, fleet_parts
     from replay.progress import working
     from traces import check_place
 
@@ -60,11 +60,7 @@ def _one_or_two(asked: SizeOptions) -> None:
     lengths, runs, arrivals = simulated_of(
         question.lengths, question.whole, asked.arrivals, num_requests=asked.num_requests or 0
     )
-    check = (
-        SizeCheck(smallest=bool(asked.smallest), asked=runs, seed=asked.seed or 0) if asked.verify else None
-    )
-    if check is not None:
-        compile_once()
+    check = check_of(runs, verify=asked.verify, seed=asked.seed or 0, smallest=bool(asked.smallest))
     with infeasible(), working("sizing and simulating the fleet"):
         plan = sized_fleet(
             sources,
@@ -75,9 +71,8 @@ def _one_or_two(asked: SizeOptions) -> None:
             split=split,
             check=check,
         )
-    notes = (*question.notes, *arrivals, *misfit_notes(sources, power=True))
-    plan = replace(plan, notes=notes)
-    _show(plan, asked.answer)
+    plan = replace(plan, notes=(*question.notes, *arrivals, *misfit_notes(sources, power=True)))
+    say_answer(lambda: fleet_document(plan), lambda: fleet_parts(plan), asked.answer)
     if asked.report is not None:
         from replay.fleet.page import write_page
 
@@ -146,8 +141,10 @@ def _show_computed(
     from replay.fleet.inputs.computed import computed
     from replay.fleet.inputs.profiles import priced, profile_yaml
     from replay.fleet.text import profile_parts
+    from replay.model.gpus import find_gpu
     from replay.search.prices import read_prices
 
+    find_gpu(gpu)
     made = computed(model, gpu, tp=tp, lengths=lengths, context=context)
     found = priced(made.source, None if prices is None else read_prices(prices))
     terms = [f"# {line}" for line in terminal_lines(profile_parts(made), width=None)]
@@ -163,9 +160,3 @@ def _show_computed(
         lambda: [Verbatim([*terms, *profile_yaml(found).splitlines()])],
         how,
     )
-
-
-def _show(plan: FleetPlan, how: AnswerForm) -> None:
-    from replay.fleet.text import fleet_document, fleet_parts
-
-    say_answer(lambda: fleet_document(plan), lambda: fleet_parts(plan), how)

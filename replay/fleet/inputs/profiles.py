@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -35,6 +36,7 @@ from traces.strict.whole_file import is_there
 from traces.strict.yaml_nodes import shown
 
 if TYPE_CHECKING:
+    from replay.twin.fitted import HeldOut
     from replay.twin.twin_config import TwinConfig
 
 SHIPPED = Path(__file__).with_name("profiles.yaml")
@@ -62,10 +64,10 @@ class ProfileSource:
     """A profile, and what simulates it: its own twin, or an engine that follows the profile.
 
     ``misfit``: None where the profile is not derived from a model. ``gpus``: by name, of one engine.
-    ``kv_bytes_per_token``: in all layers; None where no model is named. ``has_list_price``: no price was given.
+    ``kv_bytes_per_token``: in all layers; None where no model is named. ``has_list_price``: in dollars; none was given.
     ``error``: how far its latency model was off on measured servers that it was not fitted to, where that is known.
     ``idle_between_w``: of one engine, where the profile's idle power is assumed. ``is_fitted``: its twin says to which
-    loads it was fitted.
+    loads it was fitted; ``held_out``: and how far it was off on others.
     """
 
     name: str
@@ -79,6 +81,12 @@ class ProfileSource:
     error: KnownError | None = None
     idle_between_w: tuple[float, float] | None = None
     is_fitted: bool = False
+    held_out: HeldOut | None = None
+
+    @property
+    def currency(self) -> str:
+        """The currency of its costs, "" of a user's own prices, which do not say it."""
+        return "USD" if self.has_list_price else ""
 
 
 def shipped_profiles() -> dict[str, GpuProfile]:
@@ -103,13 +111,18 @@ def read_source(
     plain = text.removesuffix("-80")  # as the table of GPUs calls the larger A100
     if plain in named:
         low, high = yaml.safe_load(SHIPPED.read_text())["idle_between_w"][plain]
-        of_table = replace(from_profile(plain, named[plain], context=context), idle_between_w=(low, high))
+        of_table = replace(
+            from_profile(plain, named[plain], context=context),
+            idle_between_w=(low, high),
+            has_list_price=True,
+        )
         return priced(of_table, prices)
     path = Path(text)
-    if not is_there(path):
+    if not text or not is_there(path):
+        near = difflib.get_close_matches(plain.upper(), list(named), n=1)
         raise ConfigError(
-            f"--profile: got {text!r}, expected {', '.join(named)}, MODEL@GPU:TP, or a file (a "
-            "TWIN.yaml, or a profile)"
+            f"--profile: got {text!r}, expected {', '.join(named)}, MODEL@GPU:TP, or a file (a TWIN.yaml, or a profile)"
+            f"{f'; nearest: {near[0]}' if near else ''}"
         )
     section = read_section(path)
     if "w_s" in section:
@@ -161,7 +174,7 @@ def priced(source: ProfileSource, prices: Mapping[str, float] | None) -> Profile
     if missing:
         raise ConfigError(f"--prices: got none of {missing[0]}, expected one")
     cost = sum(prices[name] * number for name, number in gpus.items())
-    return replace(source, profile=replace(source.profile, cost_per_hour=cost))
+    return replace(source, profile=replace(source.profile, cost_per_hour=cost), has_list_price=False)
 
 
 def from_profile(name: str, profile: GpuProfile, *, context: int) -> ProfileSource:
@@ -193,6 +206,9 @@ def _as_engine(profile: GpuProfile, context: int) -> tuple[EngineConfig, Latency
         frontend="none",
     )
     latency = Extended(
+        alpha0=round(profile.frontend_s * 1e6, 6),
+        alpha1=round(profile.frontend_token_s * 1e6, 6),
+        alpha2=round(profile.output_token_s * 1e6, 6),
         beta0=round(profile.w_s * 1e6, 6),
         beta1=round(profile.prefill_token_s * 1e6, 6),
         beta2=0,
@@ -227,8 +243,7 @@ def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) ->
         blocks = engine.max_num_seqs * held.fullest(context)
     seats = seats_of(held_by(engine, lengths))
     times = drafts.seconds_a_token(model, seats, np.full(len(seats), tokens))
-    slope = float(np.polyfit(seats, times, 1)[0]) if len(seats) > 1 else 0.0
-    slope = max(slope, 0.0)
+    slope = max(float(np.polyfit(seats, times, 1)[0]), 0.0) if len(seats) > 1 else 0.0
     w_s = max(float((times - slope * seats).mean()), 1e-6)
     per_token, per_pair = _prefill(model, engine, w_s)
     power = _power_of(twin.num_gpus)
@@ -247,6 +262,7 @@ def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) ->
         kv_cache_groups=held.groups,
         max_concurrent_batches=held.num_batches,
         num_speculative_tokens=held.num_drafts,
+        **_outside(model),
         **power.figures,
     )
     return ProfileSource(
@@ -259,9 +275,16 @@ def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) ->
         kv_bytes_per_token=twin.kv_bytes_per_token,
         error=_known_error(twin),
         idle_between_w=power.idle_between_w,
+        held_out=twin.held_out,
         is_fitted=twin.fitted is not None
         or (isinstance(twin.latency, Blackbox | Extended) and not twin.latency_reason),
     )
+
+
+def _outside(model: LatencyModel) -> dict[str, float]:
+    """Return what requests and tokens take outside of the engine, as a profile has it."""
+    alphas = {"frontend_s": model.alpha0, "frontend_token_s": model.alpha1, "output_token_s": model.alpha2}
+    return {name: float(value) / 1e6 for name, value in alphas.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
         range_of,
         union,
     )
-    from replay.twin.fitted.held_out import HeldOut
+    from replay.twin.fitted.held_out import FAR, HeldOut
     from replay.twin.fitted.pace import MOST, Pace
     from replay.twin.fitted.written_server import NamedServer, named_server, text_with_server
 
 __all__ = [
+    "FAR",
     "MOST",
     "FittedRange",
     "HeldOut",
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "FAR": "replay.twin.fitted.held_out",
     "HeldOut": "replay.twin.fitted.held_out",
     "FittedRange": "replay.twin.fitted.fitted_range",
     "NamedServer": "replay.twin.fitted.written_server",

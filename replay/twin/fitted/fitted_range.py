@@ -14,7 +14,6 @@ from traces import fewest_beyond
 from traces.strict.yaml_nodes import scalar_of, shown
 
 if TYPE_CHECKING:
-    from sim.cluster import ClusterConfig
     from traces import Trace
     from traces.strict.section import Section
 
@@ -146,14 +145,6 @@ def note_of_runs(
     return extrapolation_note(
         fitted, union(runs), where=", ".join(each for each in (instance, variant) if each)
     )
-
-
-def rate_of_each(rate_per_s: float, cluster: ClusterConfig) -> float:
-    """Return the rate of one instance where as many requests come to each of its role; the largest of all roles."""
-    numbers: dict[str, int] = {}
-    for role in cluster.role_of:
-        numbers[role] = numbers.get(role, 0) + 1
-    return rate_per_s / min(numbers.values())
 
 
 def read_fitted_range(latency: Section | None) -> FittedRange | None:

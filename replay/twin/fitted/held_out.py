@@ -1,6 +1,7 @@
 """How well a fitted twin did on requests that its fit had not seen, and when: ``latency.held_out``.
 
-A run of another day is held against it: a twin that was good then and is off by one factor now is no bad twin.
+A run of another day is held against it: a twin that was good then and is off by one factor now is no bad twin. And
+every answer of a twin that was far off says so.
 """
 
 from __future__ import annotations
@@ -12,28 +13,59 @@ if TYPE_CHECKING:
     from traces.strict.section import Section
 
 KEY = "held_out"
+ERRORS = ("ttft", "tpot", "e2e")
+OF_RUNS = tuple(f"{name}_{statistic}" for name in ERRORS for statistic in ("mean", "p99"))
+FAR = 0.10
+"""A twin with a larger error is not trustworthy, unless run-to-run noise is as large: the band that
+the report shades around equal times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
     """The day of the fit (UTC, 2026-11-29), and the mean error per request of each latency, a fraction.
 
-    None where it is not known.
+    ``ttft_mean`` and the like: by how much the twin's own error may change a run's mean (or p99) beside another's, by
+    the runs fitted and held out, a fraction. None where it is not known.
     """
 
     date: str | None = None
     ttft: float | None = None
     tpot: float | None = None
     e2e: float | None = None
+    ttft_mean: float | None = None
+    ttft_p99: float | None = None
+    tpot_mean: float | None = None
+    tpot_p99: float | None = None
+    e2e_mean: float | None = None
+    e2e_p99: float | None = None
+
+    @property
+    def errors(self) -> dict[str, float]:
+        """The errors that are known, by name."""
+        found = {name: getattr(self, name) for name in ERRORS}
+        return {name: value for name, value in found.items() if value is not None}
+
+    @property
+    def text(self) -> str:
+        """The errors in words."""
+        told = ", ".join(f"{name.upper()} {value:.0%}" for name, value in self.errors.items())
+        return f"{told} per request, on requests that the twin's fit had not seen"
+
+    @property
+    def doubt(self) -> str:
+        """What must not be trusted, and why, as every answer of the twin says it; "" where all errors are small."""
+        far = [name.upper() for name, value in self.errors.items() if value > FAR]
+        if not far:
+            return ""
+        named = "this twin yet" if self.e2e is None or self.e2e > FAR else f"this twin's {' and '.join(far)}"
+        return f"do not trust {named}: its errors were {self.text} (more than {FAR:.0%} is far)"
 
     def lines(self) -> list[str]:
         """Return it as lines of TWIN.yaml's latency section."""
-        known = {
-            name: value for name in ("ttft", "tpot", "e2e") if (value := getattr(self, name)) is not None
-        }
+        known = {name: value for name in (*ERRORS, *OF_RUNS) if (value := getattr(self, name)) is not None}
         parts = [
             *([f'date: "{self.date}"'] if self.date else []),
-            *(f"{name}: {known[name]!r}" for name in known),
+            *(f"{name}: {value!r}" for name, value in known.items()),
         ]
         return [f"  {KEY}: {{{', '.join(parts)}}}"] if parts else []
 
@@ -47,7 +79,7 @@ def read_held_out(latency: Section | None) -> HeldOut | None:
     day = section.text("date", expected='a day, "2026-11-29"')
     if day is not None and not _is_day(day):
         section.fail("date", got=day, expected='a day, "2026-11-29"')
-    return HeldOut(date=day, **{name: _fraction(section, name) for name in ("ttft", "tpot", "e2e")})
+    return HeldOut(date=day, **{name: _fraction(section, name) for name in (*ERRORS, *OF_RUNS)})
 
 
 def _is_day(text: str) -> bool:

@@ -162,6 +162,17 @@ HELD_OUT_KEYS: tuple[Key, ...] = (
         )
         for name, what in (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "E2E"))
     ),
+    *(
+        Key(
+            path=f"latency.held_out.{name}_{statistic}",
+            kind="number",
+            default="none",
+            meaning=f"By how much the twin's own error may change the {statistic} {what} from one run to another, by "
+            "the runs fitted and held out, a fraction. `compare --twin` lays nothing smaller at the server's door.",
+        )
+        for name, what in (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "E2E"))
+        for statistic in ("mean", "p99")
+    ),
 )
 
 TILES_KEY = Key(

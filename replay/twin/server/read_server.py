@@ -92,13 +92,15 @@ def read_server(
     chosen = read_latency(root, hardware, folder=folder, defaults=defaults, seed=seed, model=latency_model)
     server = _server(chosen, hardware, vllm_version=read_version(root))
     whole = _engine_of(root, chosen, server, hardware=hardware, seed=seed, folder=folder)
+    held_out = None if latency_model else read_held_out(root.section("latency"))
+    doubts = (held_out.doubt,) if held_out is not None and held_out.doubt else ()
     return TwinConfig(
         engine=whole.engine,
         latency=chosen.model,
         seed=seed,
         fitted=None if latency_model else read_fitted_range(root.section("latency")),
         pace=None if latency_model else read_pace(root.section("latency")),
-        held_out=None if latency_model else read_held_out(root.section("latency")),
+        held_out=held_out,
         assumed=assumed_flags(root) if server.gpu is None else (),
         written=written_keys(root),
         latency_reason=chosen.reason,
@@ -108,7 +110,7 @@ def read_server(
         shape=chosen.shape,
         will_not_start=_will_not_start(whole, root, server, hardware=hardware),
         gpus_of_pools=() if hardware is None else ((hardware.gpu.name, hardware.num_gpus),),
-        notes=_notes(root, chosen, whole, hardware=hardware),
+        notes=(*doubts, *_notes(root, chosen, whole, hardware=hardware)),
     )
 
 

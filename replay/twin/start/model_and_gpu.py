@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from replay.model.gpus import shipped_gpus
+from replay.model.gpus import gpus_like, shipped_gpus
 from replay.model.shipped_models import model_name, shipped_config
 from traces.strict.whole_file import is_a_file
 
@@ -64,7 +64,8 @@ def known_text(server: ServerInfo, *, gpu: str | None = None, model_config: str 
     model = _model_text(server) if model_config is None else f"the model is {model_config}"
     if name is None:
         return f"{model}; the GPU is not known"
-    return f"{model}; the GPU is {name}{'' if _is_gpu(name) else ', which vtwin does not know'}"
+    unknown = "" if _is_gpu(name) else f", which vtwin does not know ({gpus_like(name)})"
+    return f"{model}; the GPU is {name}{unknown}"
 
 
 def _is_gpu(name: str | None) -> bool:
@@ -74,6 +75,7 @@ def _is_gpu(name: str | None) -> bool:
 def what_helps(server: ServerInfo, *, gpu: str | None = None, model_config: str | None = None) -> str:
     """Return the sentence with the options that name a server's GPU and model; ``gpu`` and ``model_config``: given."""
     known_gpu, model = gpu or server.gpu, model_config or _suggested(server)
+    known_gpu = known_gpu if _is_gpu(known_gpu) else None
     words = ["--gpu", known_gpu or EXAMPLE_GPU, "--model-config", model or ANY_CONFIG]
     holders = [f"your GPU for {EXAMPLE_GPU}"] if known_gpu is None else []
     if model is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from replay.twin.fitted.held_out import ERRORS, OF_RUNS
 from sim.latency import VIDURS
 
 ON_RECORD = "on record"
@@ -99,7 +100,11 @@ READ_BY: Mapping[str, Readers] = {
     "latency.tiles": _only("extended"),
     **dict.fromkeys((f"latency.pace{name}" for name in ("", ".within", ".beyond")), _NO_STEP_TIME),
     **dict.fromkeys(
-        (f"latency.held_out{name}" for name in ("", ".date", ".ttft", ".tpot", ".e2e")), _NO_STEP_TIME
+        (
+            "latency.held_out",
+            *(f"latency.held_out.{name}" for name in ("date", *ERRORS, *OF_RUNS)),
+        ),
+        _NO_STEP_TIME,
     ),
     **dict.fromkeys(
         (

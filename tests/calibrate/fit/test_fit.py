@@ -42,6 +42,12 @@ def test_known_coefficients_are_found_again_from_two_loads(recovered: Fit) -> No
     assert way_in == pytest.approx(TRUTH["alpha0"] + 250 * TRUTH["alpha1"], rel=0.25)
 
 
+def test_the_order_of_the_traces_makes_no_difference(quiet_and_busy: list[Trace], recovered: Fit) -> None:
+    turned = fitted(quiet_and_busy[::-1])
+    assert [each.value for each in turned.coefficients] == [each.value for each in recovered.coefficients]
+    assert turned.config.latency == recovered.config.latency
+
+
 def test_the_steps_coefficients_are_called_identifiable_and_no_interval_is_wide(
     recovered: Fit,
 ) -> None:

@@ -14,7 +14,6 @@ from calibrate.findings import Calibration, Options
 from calibrate.report.document import document_of
 from calibrate.report.markdown import markdown_of
 from calibrate.report.report_folder import write_report
-from calibrate.report.terminal import tables_of
 from calibrate.save import ServerName, defaults_entry, write_defaults
 from replay import load_config, read_defaults
 from sim import Blackbox, Extended
@@ -68,7 +67,6 @@ def test_every_report_shows_it(found: Calibration, tmp_path: Path) -> None:
     assert "blackbox, not chosen" in markdown_of(found, command="")
     write_report(found, tmp_path, command="vtwin calibrate")
     assert "blackbox, not chosen" in (tmp_path / "report.html").read_text()
-    assert any(str(table.title) == "blackbox, not chosen" for table in tables_of(found))
 
 
 def test_stored_coefficients_hold_both_and_each_model_takes_its_own(

@@ -54,7 +54,7 @@ def with_error(found: Calibration, mape: float, *, floor: float | None = None) -
         return replace(found.held_out, errors={**errors, **off})
 
     noise = None if floor is None else NoiseFloor(accuracy=of(floor), couples=(("a", "b"),))
-    return replace(found, held_out=of(mape), noise=noise)
+    return replace(found, fitted_on=of(mape), held_out=of(mape), noise=noise)
 
 
 def in_range(found: Calibration, **spans: tuple[float, float]) -> Calibration:
@@ -87,6 +87,16 @@ def test_the_verdict_says_how_close_closer_than_what_and_where(fitted: Calibrati
     assert said(found, has_warnings=True).endswith("tokens. Read the warnings first.")
     assert "not as close as the server" in said(with_error(fitted, 0.03, floor=0.021))
     assert "), as close as the server" in said(with_error(fitted, 0.02101, floor=0.021))
+
+
+def test_an_error_in_sample_that_is_larger_stands_beside_the_held_out_one(fitted: Calibration) -> None:
+    found = in_range(with_error(fitted, 0.13), **FULL)
+    worse = with_error(fitted, 0.22).fitted_on
+    assert "In sample it is further off: 22.0 % (mean E2E error per request)." in said(
+        replace(found, fitted_on=worse)
+    )
+    assert "further off" not in said(found)
+    assert "further off" not in said(replace(found, fitted_on=with_error(fitted, 0.05).fitted_on))
 
 
 def test_the_verdict_leaves_out_what_is_not_known(fitted: Calibration) -> None:

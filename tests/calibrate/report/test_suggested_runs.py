@@ -106,6 +106,8 @@ def test_runs_are_suggested_where_the_errors_are_not_small_and_named_as_not_need
 ) -> None:
     monkeypatch.setattr("calibrate.verdict_text.has_small_errors", lambda _: is_good)
     summarise(calibration, Path("report"), is_stdout_free=True)
-    told = " ".join(capsys.readouterr().err.split())
+    out, err = capsys.readouterr()
+    assert len([*out.splitlines(), *err.splitlines()]) <= 40
+    told = " ".join(err.split())
     assert ("Not needed for loads and lengths like the fitted ones" in told) == is_good
     assert ("vtwin observe" in told) != is_good

@@ -83,7 +83,8 @@ def test_assumed_flags_are_told_at_the_end_in_the_twin_and_in_every_report(
     warnings = [line for line in shown.err.splitlines() if line.startswith("warning: ")]
     assert warnings[0].startswith(f"warning: {told}")
     assert report == "report: r/report.html"
-    assert shown.out.splitlines()[-1].startswith("held-out E2E error: ")
+    assert shown.out.splitlines()[-2].startswith("held-out E2E error: ")
+    assert "blackbox: alpha0 " in shown.out.splitlines()[-1]
     for name in ("r/report.md", "r/report.html", "twin.yaml"):
         assert told in (here / name).read_text(), name
     assert json.loads((here / "r" / "report.json").read_text())["cautions"][0].startswith(told)

@@ -10,13 +10,16 @@ import pytest
 
 import vtwin
 from calibrate.compare.bootstrap import Estimate
+from calibrate.findings import Options
+from calibrate.run_to_run.run_errors import own_errors
 from calibrate.runs.split_change import SplitChange, SplitPart, split_runs
-from calibrate.runs.split_change_text import split_lines, verdict_of
+from calibrate.runs.split_change_text import split_json, split_lines, verdict_of
+from calibrate.simulated_side import against_twin
 from replay import TwinConfig, dump_config
 from replay.pace_band import paced
 from replay.twin.fitted import HeldOut
-from tests.calibrate.known_servers import SERVER, observed, with_latency, workload
-from traces import Trace, write_trace
+from tests.calibrate.known_servers import SERVER, observed, source, with_latency, workload
+from traces import ClientInfo, Trace, write_trace
 
 BIASED = with_latency(SERVER, beta0=13_000.0)
 """A twin that is off by a few per cent in every run alike."""
@@ -71,11 +74,48 @@ def test_a_part_below_the_twins_own_error_is_marked_and_so_is_a_load_that_may_be
     assert of(plain, "e2e_us", "mean").is_servers
     assert not any(each.is_servers for each in with_error.parts)
     lines = split_lines(with_error)
-    assert "TTFT 50.0" in lines[-1]
+    assert "TTFT mean 50.0\u00a0%, p99 50.0\u00a0%; TPOT" in lines[-1]
     rows = [line for line in lines if line.startswith(("TTFT", "TPOT", "E2E"))]
     assert all(row.endswith("~") for row in rows)
     for row, part in zip(rows, with_error.parts, strict=True):
         assert row.count("~") == 1 + (not part.is_loads)
+
+
+def test_a_p99_has_an_error_of_its_own() -> None:
+    known = HeldOut(ttft=0.5, tpot=0.5, e2e=0.5, e2e_mean=0.03, e2e_p99=0.4)
+    split = split_runs(
+        ("a", "b"), (run(), run(paced(SERVER, 1.15), seed=2)), replace(SERVER, held_out=known), twin="t"
+    )
+    assert of(split, "e2e_us", "mean").is_servers
+    assert not of(split, "e2e_us", "p99").is_servers
+    assert {of(split, "ttft_us", name).own_error for name in ("mean", "p99")} == {0.5}
+
+
+@pytest.mark.parametrize("client", [ClientInfo(late=True, limited=False), ClientInfo(limited=True)])
+def test_nothing_is_told_of_ttft_where_the_client_was_late_or_limited(client: ClientInfo) -> None:
+    after = run(paced(SERVER, 1.3))
+    late = replace(after, header=replace(after.header, client=client))
+    plain, told = (split_runs(("a", "b"), (run(), each), SERVER, twin="t") for each in (after, late))
+    assert of(plain, "ttft_us", "mean").is_servers
+    for statistic in ("mean", "p99"):
+        assert not of(told, "ttft_us", statistic).is_servers
+        assert not of(told, "ttft_us", statistic).is_loads
+    assert of(told, "e2e_us", "mean").is_servers
+    assert split_lines(told)[-1] == "TTFT: no part is told, the client was late or limited in b"
+    assert split_json(told)["client_late"] == ["b"]
+
+
+def test_a_fits_runs_say_how_far_a_change_may_be_the_twins_own_error() -> None:
+    runs = [
+        against_twin(source("x", run(rate=rate)), BIASED, Options(), role="fitted").pairs
+        for rate in (2.0, 7.0)
+    ]
+    errors = own_errors(runs)
+    assert set(errors) == {f"{name}_{of}" for name in ("ttft", "tpot", "e2e") for of in ("mean", "p99")}
+    means = [each.simulated["e2e_us"].mean() / each.observed["e2e_us"].mean() - 1 for each in runs]
+    expected = max(*map(abs, means), 1.96 * abs(means[0] - means[1]))
+    assert errors["e2e_mean"] == pytest.approx(expected, rel=1e-3)
+    assert own_errors([runs[0]])["e2e_mean"] == pytest.approx(abs(means[0]), rel=1e-3)
 
 
 def test_the_headline_names_what_the_server_changed_besides_the_mean() -> None:

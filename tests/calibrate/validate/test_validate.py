@@ -9,17 +9,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 import vtwin
+from calibrate import Options, calibrate_twin, write_config
+from calibrate.report.warnings import warnings_of
 from calibrate.validate.emulated import serving
 from calibrate.validate.plan import FITTED_LOADS, _enough_for_capacity
+from observe.plan.loads import calibration_loads
 from replay import load_config
+from tests.calibrate.known_servers import GUESS, observed, source
 from tests.examples import THOROUGH
-from traces import read_trace
+from traces import read_trace, write_trace
+from traces.workload import WorkloadOptions
 
 SERVER = """\
 engine: {max_num_seqs: 32, max_num_batched_tokens: 512, max_model_len: 512, async_scheduling: false}
@@ -122,24 +127,36 @@ def test_the_loop_leaves_every_trace_a_twin_and_a_report(loop: Loop) -> None:
 
 
 def test_the_twin_trusts_itself_at_the_loads_that_it_was_fitted_on(
-    loop: Loop, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """The plan's loads, on the server's own clock: simulated, so that no machine's speed is in their times."""
+    (tmp_path / "server.yaml").write_text(SERVER)
+    server = load_config(tmp_path / "server.yaml")
+    options = WorkloadOptions(
+        rate=80.0, num_requests=60, prompt_tokens=100, prompt_tokens_stdev=60, output_tokens=12,
+        output_tokens_stdev=6,
+    )  # fmt: skip
+    loads = calibration_loads(options, max_model_len=512)
+    assert [each.name for each in loads] == list(FITTED_LOADS)
+    runs = {each.name: observed(each.requests, server, noise=0.02) for each in loads}
+    found = calibrate_twin(
+        [source(name, trace) for name, trace in runs.items()],
+        replace(server, latency=GUESS.latency),
+        Options(latency_model="blackbox", replicates=20),
+    )
+    warned = warnings_of(found)
     for probe in ("singles", "prefill-heavy", "decode-heavy"):
-        assert f"{probe}: the twin misses" not in loop.said
-    fitted = load_config(loop.folder / "twin.yaml").fitted
+        assert not any(f"{probe}: the twin misses" in line for line in warned)
+    write_config(found, tmp_path / "twin.yaml")
+    fitted = load_config(tmp_path / "twin.yaml").fitted
     assert fitted is not None
     assert fitted.rate_per_s is not None
     assert fitted.concurrency is not None
     assert fitted.concurrency[1] > 5
     assert fitted.output_tokens is not None
     assert fitted.output_tokens[1] < 64  # decode-heavy sends 77 to 179
-    command = [
-        "run",
-        "--config",
-        str(loop.folder / "twin.yaml"),
-        "--trace",
-        str(loop.folder / "plan" / "high"),
-    ]
+    write_trace(runs["high"], tmp_path / "high")
+    command = ["run", "--config", str(tmp_path / "twin.yaml"), "--trace", str(tmp_path / "high")]
     assert vtwin.main(command) in (0, 1)
     assert "extrapolated" not in "".join(capsys.readouterr())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -87,6 +88,33 @@ def test_the_number_has_an_interval_around_it_where_sessions_are_enough(
     few = answer(capsys, *call, "--num-requests", "40")
     assert few["low"] is None
     assert few["high"] is None
+
+
+def test_sessions_that_are_all_alike_are_called_so(capsys: pytest.CaptureFixture[str]) -> None:
+    call = ["capacity", "--sessions", *ASK, "--rounds", "3", "--num-requests", "60", "--prompt-tokens", "300"]
+    for more, are_alike in (([], True), (["--prompt-tokens-stdev", "90"], False)):
+        found = answer(capsys, *call, "--output-tokens", "40", *more)
+        assert found["are_alike"] is are_alike
+        assert any("move in step" in each for each in found["warnings"]) is are_alike
+        assert vtwin.main([*call, "--output-tokens", "40", *more]) == 0
+        assert ("move in step" in capsys.readouterr().out.splitlines()[1]) is are_alike
+
+
+def test_rounds_that_outgrow_the_server_are_shown_and_count_against_the_limit(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("twin.yaml").write_text(TWIN.replace("4096", "900"))
+    load = "--rounds 6 --num-requests 60 --prompt-tokens 300 --output-tokens 40 --context-growth accumulate"
+    assert vtwin.main(["capacity", "--sessions", *load.split(), *ASK]) == 1
+    out = capsys.readouterr().out
+    assert "of the rounds fail at 1 at once, at most 1% may" in out
+    head, row = next(
+        (line.split(), below.split())
+        for line, below in itertools.pairwise(out.splitlines())
+        if "rounds/s" in line
+    )
+    assert float(row[-4].rstrip("%")) > 10
+    assert head[-4] == "failed"
 
 
 @pytest.mark.parametrize("most", [0, 1, 5, 17, 20])

@@ -50,7 +50,7 @@ def test_requests_for_the_price_are_the_rate_over_what_the_servers_cost(
     best = "1" if one["requests_per_price"] > two["requests_per_price"] else "2"
     assert f"most for its price: tp {best} (" in shown
     assert vtwin.main([each for each in call if not each.startswith(("--set", "hardware"))]) == 0
-    assert "requests per price unit" in capsys.readouterr().out
+    assert "requests per unit of currency" in capsys.readouterr().out
 
 
 def test_tune_takes_the_server_with_the_most_for_its_price(capsys: pytest.CaptureFixture[str]) -> None:

@@ -193,14 +193,26 @@ def test_pools_override_keys_and_name_their_instances(
     assert small["e2e_mean_us"] > 2 * big["e2e_mean_us"]
 
 
-def test_a_table_shows_sixteen_instances_and_says_how_many_more(
+def test_a_table_shows_fourteen_instances_and_says_how_many_more(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(tmp_path, ONE, "--instances", "20")
     lines = capsys.readouterr().out.splitlines()
     first = next(i for i, line in enumerate(lines) if line.startswith("instance"))
-    assert len(lines[first + 1 :]) == 17
-    assert lines[-1] == "… and 4 instances more (--json has all)"
+    assert len(lines[first + 1 :]) == 15
+    assert lines[-1] == "… and 6 instances more (--json has all)"
+
+
+def test_instances_that_served_nothing_share_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scaled = "{policy: target, metric: in-flight, target: 99, min_instances: 1, max_instances: 30}"
+    run(tmp_path, ONE + f"cluster: {{instances: 1, autoscaler: {scaled}}}\n")
+    lines = capsys.readouterr().out.splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("instance "))
+    assert lines[first + 1].startswith("0 ")
+    assert lines[first + 2] == "and 29 without a request"
+    assert len(lines) <= 40
 
 
 def test_jains_index_is_one_where_all_get_as_many_and_one_nth_where_one_gets_all() -> None:

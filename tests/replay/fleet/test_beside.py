@@ -97,10 +97,16 @@ def test_the_sentence_says_which_takes_fewer_gpus_and_which_is_not_there() -> No
     )
     split = replace(one, name="prefill + decode", engines="1 + 2", ttft_p99_s=0.1)
     times = "TTFT p99 100 ms split, 200 ms in one pool, by formula"
-    assert beside_sentence(FleetsCompared(one=one, split=split)) == f"3 GPUs either way: {times}"
+    assert beside_sentence(FleetsCompared(one=one, split=split)) == (
+        f"3 GPUs either way; prefill and decode pools answer faster. {times}"
+    )
     larger = replace(split, gpus=4)
     assert beside_sentence(FleetsCompared(one=one, split=larger)) == (
-        f"3 GPUs in one pool, 4 split into prefill and decode: {times}"
+        f"one pool needs fewer GPUs: 3, prefill and decode pools 4. {times}"
+    )
+    dear, cheap = replace(one, cost_per_hour=3.0), replace(larger, cost_per_hour=2.0)
+    assert beside_sentence(FleetsCompared(one=dear, split=cheap, currency="USD")) == (
+        f"prefill and decode pools cost less: 17,532 USD a year on 4 GPUs, one pool 26,298 USD a year on 3. {times}"
     )
     assert beside_sentence(FleetsCompared(one=one, split=None)).startswith(
         "only one pool meets the SLO: 3 GPUs"

@@ -5,29 +5,34 @@ from __future__ import annotations
 import datetime
 import inspect
 import json
+import shlex
 from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import replay.fleet.check.fewest_engines
 import vtwin
+from replay.fleet.check.disagg_check import verify_handoff
 from replay.fleet.check.pool import verify
 from replay.fleet.check.slo_limits import keeps, limits_of
 from replay.fleet.check.steady import RunLength
 from replay.fleet.cli import fleet_app
 from replay.fleet.inputs import OUTPUT_FRAC
 from replay.fleet.inputs.fleet_workload import lengths_of_cdf
-from replay.fleet.inputs.profiles import from_profile, shipped_profiles
+from replay.fleet.inputs.profiles import from_profile, profile_yaml, read_source, shipped_profiles
 from replay.fleet.questions import split_headline, split_parts, splits_of
 from replay.fleet.text import broken_text
 from replay.gpus.known_errors import known_errors
 from replay.model.gpus import find_gpu
 from replay.search.prices import list_price_notes, list_prices
+from sim.cluster.transfer.disaggregation_config import Disaggregation
 from sim.fleet import Lengths
-from sim.fleet.sizing import Objective
+from sim.fleet.disaggregated import Transfer, disaggregated_at
+from sim.fleet.sizing import Objective, pool_at
 from sim.fleet.split import SAME, LengthSplit, Splits, marked
 from traces.facts import terminal_lines
 
@@ -105,15 +110,113 @@ def test_size_names_the_limit_that_broke_and_has_tpot_in_its_page(capsys: pytest
     assert found["pools"][0]["broken_by_formula"] == ["TPOT p99"]
 
 
-@pytest.mark.parametrize(("alpha0_us", "is_told"), [(628_000, True), (49_000, False)])
-def test_what_a_formula_leaves_out_before_the_engine_is_told(
-    folder: Path, capsys: pytest.CaptureFixture[str], alpha0_us: int, is_told: bool
-) -> None:
-    slow = (folder / "h100.yaml").read_text().replace("alpha0: 0", f"alpha0: {alpha0_us}")
+def test_a_formula_counts_what_a_request_takes_outside_of_the_engine(folder: Path) -> None:
+    """At little load, in one pool and in two: there it asks one engine, then the other. A written profile, too."""
+    alphas = "alpha0: 628000, alpha1: 100, alpha2: 5000"
+    slow = (folder / "h100.yaml").read_text().replace("alpha0: 0, alpha1: 0, alpha2: 0", alphas)
     (folder / "slow.yaml").write_text(slow)
-    load = ("--rate", "2", "--slo", "ttft_p99=3s", "--profile", "slow.yaml", "--no-verify")
-    said = " ".join(told(capsys, "size", *load))
-    assert ("takes 628 ms before it reaches the engine (alpha0)" in said) == is_told
+    lengths = Lengths(input_tokens=np.array([400.0, 1500.0]), output_tokens=np.array([40.0, 60.0]))
+    twin = read_source("slow.yaml", lengths, context=2048)
+    (folder / "profile.yaml").write_text(profile_yaml(twin))
+    written = read_source("profile.yaml", lengths, context=2048)
+    asked, free = RunLength(num_requests=1000), Transfer(alpha_prefill=1.0, alpha_decode=1.0, beta_ttft=1.0)
+    for source in (twin, written):
+        one = pool_at(source.profile, lengths, 0.05, context=2048, engines=1)
+        seen = verify(source, lengths, 0.05, engines=1, service_s=one.service_s, seed=1, asked=asked)
+        assert (one.ttft_p99_s, one.tpot_s) == pytest.approx(
+            (seen.ttft_p99.value, seen.tpot_mean.value), rel=0.03
+        )
+    pair = (twin.profile, twin.profile)
+    two = disaggregated_at(pair, lengths, 0.05, engines=(1, 1), context=2048, transfer=free)
+    links = Disaggregation(kv_bandwidth_gbps=1e5, kv_base_latency_us=0, kv_bytes_per_token=1)
+    both = verify_handoff(
+        (twin, twin), lengths, 0.05, engines=(1, 1), transfer=links, stay_s=2.0, seed=1, asked=asked
+    ).whole
+    assert (two.ttft_p99_s, two.tpot_s) == pytest.approx(
+        (both.ttft_p99.value, both.tpot_mean.value), rel=0.03
+    )
+
+
+@pytest.mark.parametrize(
+    ("held_out", "doubt"),
+    [
+        (
+            "{ttft: 0.32, e2e: 0.24}",
+            "do not trust this twin yet: its errors were TTFT 32%, E2E 24% per request",
+        ),
+        (
+            "{ttft: 0.32, e2e: 0.04}",
+            "do not trust this twin's TTFT: its errors were TTFT 32%, E2E 4% per request",
+        ),
+        ("{ttft: 0.1, e2e: 0.04}", ""),
+    ],
+)
+def test_every_answer_of_a_twin_that_was_far_off_says_so(
+    folder: Path, capsys: pytest.CaptureFixture[str], held_out: str, doubt: str
+) -> None:
+    far = (folder / "h100.yaml").read_text().replace("hardware", f"  held_out: {held_out}\nhardware")
+    (folder / "far.yaml").write_text(far)
+    load = ["--rate", "1", "--num-requests", "100"]
+    asked = ["--workload", "cdf.json", "--slo", "ttft_p99=3s", "--profile", "far.yaml", "--no-verify"]
+    for words in (
+        ["run", "--config", "far.yaml", *load],
+        ["capacity", "--config", "far.yaml", "--num-requests", "200", "--slo", "ttft_p99=1s"],
+        ["fleet", "size", "--rate", "2", *asked],
+        ["fleet", "size", "--rate", "2,3", *asked],
+        ["fleet", "size", "--layout", "disagg", "--rate", "2", *asked],
+        ["fleet", "flex", "--rate", "2", *asked],
+    ):
+        capsys.readouterr()
+        assert vtwin.main([*words, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        notes = " ".join([*found.get("notes", []), *found.get("warnings", [])])
+        assert (doubt in notes) if doubt else "trust" not in notes, words
+        assert vtwin.main(words) == 0
+        shown = capsys.readouterr()
+        assert (doubt in shown.out + shown.err) if doubt else "do not trust" not in shown.err, words
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("size --profile ''", "--profile: got '', expected A100, H100, MODEL@GPU:TP"),
+        ("size --profile h10o", "; nearest: H100"),
+        (
+            "size --profile Qwen/Qwen3-14B@H10O:1",
+            "--profile: got 'H10O', expected a GPU of the table (nearest: H100",
+        ),
+        (
+            "profile --model Qwen/Qwen3-14B --gpu H10O",
+            "--gpu: got 'H10O', expected a GPU of the table (nearest: H100",
+        ),
+    ],
+)
+def test_an_unknown_gpu_or_profile_is_one_line_with_the_nearest(
+    capsys: pytest.CaptureFixture[str], words: str, said: str
+) -> None:
+    load = ["--rate", "2", "--slo", "ttft_p99=3s"] if words.startswith("size") else []
+    err = told(capsys, *shlex.split(words), *load, code=2)[1]
+    assert said in err.splitlines()[-1]
+    assert "computed.yaml" not in err
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_comparison_begins_with_the_cheapest_profile_of_each_rate(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("size", "--rate", "5,20", "--slo", "ttft_p99=3s", "--profile", "h100.yaml,A100")
+    first, _, *rows = told(capsys, *words)[0].splitlines()
+    cells = [row.split() for row in rows[:4]]
+    for rate in ("5", "20"):
+        at = [row for row in cells if row[1] == rate]
+        best = min(at, key=lambda row: float(row[8].replace(",", "")))
+        assert f"{best[0]} at {rate} requests/s ({best[8]} USD a year on {best[2]} GPU" in first
+    assert first.startswith("cheapest: ")
+    without = ("size", "--rate", "5", "--slo", "ttft_p99=3s", "--profile", "h100.yaml,a40.yaml")
+    assert told(capsys, *without)[0].startswith("fewest GPUs: h100 at 5 requests/s (")
+    alone = told(capsys, *words[:-1], "h100.yaml")[0]
+    assert alone.startswith("profile")
 
 
 @pytest.mark.usefixtures("folder")
@@ -224,7 +327,7 @@ def test_a_gpu_without_a_list_price_is_told_to_have_none() -> None:
     [
         ("h100.yaml", 49.24 / 8, "list prices of 2026-09-20, CoreWeave"),
         ("a40.yaml", None, "no list price of A40"),
-        ("A100", 2.21, "2.21 an hour"),
+        ("A100", 2.21, "2.21 USD an hour"),
     ],
 )
 def test_without_prices_the_list_s_are_counted_and_told(

@@ -336,6 +336,8 @@ def test_a_config_that_cannot_be_used_is_one_line_with_file_field_and_what_would
 def test_a_file_that_is_not_there_or_no_json_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"got nothing at Qwen/Qwen3-33B.*nearest: Qwen/Qwen3-32B"):
         read_model_config("Qwen/Qwen3-33B")
+    with pytest.raises(ConfigError, match=r"got an empty name, expected .* \(such as [\w/.-]+\)$"):
+        read_model_config("")
     bad = tmp_path / "config.json"
     bad.write_text("{")
     with pytest.raises(ConfigError, match=r"JSON: got text that does not parse .*config\.json"):

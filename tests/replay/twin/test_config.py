@@ -158,7 +158,7 @@ def test_an_unknown_scheduling_policy_lists_the_known_ones(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("latency", "message"),
     [
-        ("", r"^latency: got nothing, expected \{model: blackbox"),
+        ("", r"^file: got nothing in it, expected a TWIN.yaml"),
         ("latency: {model: rooflines}", r'^latency\.model: got "rooflines", expected one of blackbox'),
         ("latency: {coefficients: {}}", r"^latency\.model: got nothing, expected one of blackbox, extended"),
         ("latency: {model: blackbox}", r"^latency: got neither, expected either coefficients or defaults"),

@@ -204,7 +204,7 @@ def test_the_file_as_it_is_stands_beside_several_changes_made_together(
     assert vtwin.main([*RUN, *given]) == 0
     rows = [line.split("  ") for line in capsys.readouterr().out.splitlines()[:2]]
     cells = [[cell.strip() for cell in row if cell] for row in rows]
-    assert cells == [["max_num_batched_tokens", "as it is", "64"], ["max_num_seqs", "as it is", "2"]]
+    assert cells == [["max_num_batched_tokens", "of twin.yaml", "64"], ["max_num_seqs", "of twin.yaml", "2"]]
     assert vtwin.main([*RUN, "--base"]) == 2
     assert "--base: got it without --set" in capsys.readouterr().err
 

@@ -115,8 +115,8 @@ def test_a_limit_that_is_just_met_is_kept_for_ever_and_one_below_it_not_at_all()
 
 
 def test_a_queue_that_stays_as_long_as_it_is_has_broken_its_limit_already() -> None:
-    assert _lasts_s(3.0, 3.0, ttft=2.0, prefill=0.5, limit=1.0) == 0.0
-    assert _lasts_s(4.0, 3.0, ttft=2.0, prefill=0.5, limit=1.0) == 1.5
+    assert _lasts_s(3.0, 3.0, ttft=2.0, unqueued=0.5, limit=1.0) == 0.0
+    assert _lasts_s(4.0, 3.0, ttft=2.0, unqueued=0.5, limit=1.0) == 1.5
 
 
 def test_a_limit_below_the_prefill_holds_no_moment_though_the_queue_is_short() -> None:

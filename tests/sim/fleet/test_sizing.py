@@ -19,8 +19,8 @@ from sim.fleet.sizing import (
     broken,
     percentile_with,
     pool_at,
-    prefill_s,
     size_pool,
+    unqueued_s,
 )
 from tests.sim.fleet.test_by_hand import LENGTHS, PROFILE
 from tests.sim.fleet.test_energy import DECODE_S, EACH_S
@@ -167,7 +167,7 @@ def test_what_no_number_of_engines_can_keep_is_what_an_idle_one_just_takes() -> 
     """Of 200 prompts the 198th decides: its iterations and its compute, and no decode beside it."""
     short, long = 0.01 + 0.001505, 3 * 0.01 + 0.007515
     for num_long, limit in ((2, short), (3, long)):
-        alone = float(np.sort(prefill_s(PROFILE, prompts(num_long), active=0.0))[197])
+        alone = float(np.sort(unqueued_s(PROFILE, prompts(num_long), active=0.0))[197])
         assert alone == pytest.approx(limit)
         with pytest.raises(Infeasible, match="the longest prompts take so long on an idle GPU"):
             size_pool(PROFILE, prompts(num_long), 1.0, Objective(ttft_p99_s=alone), context=400)

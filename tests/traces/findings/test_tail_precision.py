@@ -64,7 +64,7 @@ def test_a_run_of_two_hundred_says_that_it_shows_no_upper_end() -> None:
     assert 3000 < found["num_for_5_percent"] < 400_000  # at least, and no more than it takes
     (first, second) = precision_rows({"ttft_us": found, "itl_us": None, "e2e_us": None})
     assert first[1].endswith("ms or more")
-    assert "at least" in second[1]
+    assert second[1] == "for ±5 %: p99 takes more than 10 times these 200 requests: judge p90 or p95"
 
 
 def test_as_many_requests_as_are_asked_for_know_it_within_five_percent() -> None:
@@ -192,7 +192,11 @@ def test_the_rows_say_what_it_takes_only_where_an_interval_is_wide() -> None:
         n=100, p99=100_000, low=94_000, high=105_000, num_effective=None, num_for_5_percent=1_200
     )
     assert precision_rows({"ttft_us": narrow}) == [("p99 within", "TTFT 95 to 105 ms")]
-    assert precision_rows({"ttft_us": narrow, "itl_us": wide})[1] == ("", "for ±5 %: 1,200 requests")
+    few = TailPrecision(**{**wide, "num_for_5_percent": 1_000})  # type: ignore[typeddict-item] # the same keys
+    assert precision_rows({"ttft_us": narrow, "itl_us": few})[1] == ("", "for ±5 %: 1,000 requests")
+    assert precision_rows({"itl_us": wide})[1] == ("", "for ±5 %: 1,200 requests")
+    advice = "for ±5 %: p99 takes more than 10 times these 100 requests: judge p90 or p95"
+    assert precision_rows({"ttft_us": narrow, "itl_us": wide})[1] == ("", advice)
 
 
 def test_a_chance_of_just_two_and_a_half_percent_has_an_upper_end() -> None:

@@ -67,7 +67,9 @@ def test_nothing_is_said_where_both_are_known_or_there_is_no_gpu() -> None:
 def test_a_gpu_that_vtwin_does_not_know_is_told() -> None:
     note = missing_note(server(model=SHIPS, gpu="H1000"))
     assert note is not None
-    assert "the GPU is H1000, which vtwin does not know" in note
+    assert "the GPU is H1000, which vtwin does not know (nearest: H100, " in note
+    assert "B300" in note
+    assert "--gpu H1000" not in note
 
 
 def test_what_is_given_already_is_not_asked_for() -> None:

@@ -12,11 +12,12 @@ from sim.latency.latency_model import BLACKBOX, Int64s, LatencyModel, Number, di
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blackbox(LatencyModel):
-    """Six coefficients in µs (BLIS's blackbox model, with vLLM's clock).
+    """Coefficients in µs (BLIS's blackbox model, with vLLM's clock, and alpha3).
 
     A step of P prefill and D decode tokens lasts ``beta0 + beta1·P + beta2·D``; a request joins the queue
     ``alpha0 + alpha1·prompt tokens`` after it arrives; its k-th output token is seen ``k·alpha2`` after its step, and
-    with ``alpha3``, vtwin's own, the first one later by its place among its step's outputs. Each of these is rounded once, half to even. Raises InvalidConfig on a negative or endless coefficient.
+    with ``alpha3``, vtwin's own, the first one later by its place among its step's outputs. Each of these is rounded
+    once, half to even. Raises InvalidConfig on a negative or endless coefficient.
     """
 
     beta0: Number = 0

@@ -37,7 +37,9 @@ class Extended(Blackbox):
     (docs/decisions/0010-floor-and-compute.md). With a floor, T = P + D: both kinds of tokens go through the same
     products, and ``beta2`` is what a decode token costs beside them; without one T = P. ``u``: the share of recent
     time spent on the terms with s, an exponential average over ``tau_s`` seconds: a power-limited GPU lowers its
-    clock under load, and not before its power reaches the limit, which is at ``u0``. ``concavity``: on measured
+    clock when its power reaches the limit, which is at ``u0``. While a step computes, u rises towards 1, and s is the
+    mean over that time (``sim.latency.throttling``): an H100's clock follows within 0.03 s, so that long steps, and
+    steps behind others with prompts, take up to a tenth longer (docs/decisions/0032-slower-within-a-step.md). ``concavity``: on measured
     servers the tenth sequence that decodes along costs more than the hundredth (docs/explanation/latency-models.md).
     ``tiles``: pairs (tokens of a step, factor), from few tokens to many: r, at P + D tokens, is on the line between two
     pairs, beyond the last it stays. A matrix product is computed in tiles, and one token more than fills them takes

@@ -1,4 +1,4 @@
-"""How long computing takes on a GPU whose power limit lowers its clock while it computes: said here alone, compiled too."""
+"""How long computing takes on a GPU whose power limit lowers its clock meanwhile: said here alone, compiled too."""
 
 from __future__ import annotations
 

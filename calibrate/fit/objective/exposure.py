@@ -102,7 +102,7 @@ def decoding_at(timeline: Timeline, moment: Floats) -> Floats:
     done = timeline.finished()
     first, last = np.sort(timeline.first[done]), np.sort(timeline.last[done])
     begun, ended = np.searchsorted(first, moment, side="right"), np.searchsorted(last, moment, side="left")
-    return np.maximum(begun - ended, 1).astype(np.float64)
+    return np.asarray(np.maximum(begun - ended, 1), np.float64)
 
 
 def steps_between(timeline: Timeline, begin: Floats, end: Floats) -> Floats:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.cluster.cluster_config import PipelineLatency
@@ -64,8 +64,6 @@ def test_engines_that_run_ahead_are_cut_as_those_that_keep_step(
     case: Case, share: float, num: int, policy: RoutingPolicy
 ) -> None:
     whole = case.run()
-    # One that can never be computed is stuck at once where engines run ahead, and where they keep step in the end.
-    assume(not (whole.outcomes.status == Status.STUCK).any())
     until_us = max(1, int(whole.duration_us * share / num))
     config = alike(case, num, routing=policy, latency=PipelineLatency(routing_us=40))
     ahead = simulate_cluster(ClusterWork(requests=case.requests), config, until_us=until_us)
@@ -74,6 +72,22 @@ def test_engines_that_run_ahead_are_cut_as_those_that_keep_step(
     assert_same_run(ahead, stepping)
     assert ahead.undone == stepping.undone
     assert ahead.duration_us == stepping.duration_us
+
+
+@pytest.mark.parametrize("later_us", [0, 1])
+def test_what_can_never_be_computed_is_stuck_whether_the_last_news_comes_before_the_horizon(later_us: int) -> None:
+    """The second prompt needs more KV blocks than there are; the first one's last token is seen as the time is up."""
+    requests = replace(some_requests(2, per_s=1e6, output=20), prompt_tokens=np.array([100, 900]))
+    config = cluster(1, latency=PipelineLatency(routing_us=40))
+    pool = replace(config.pools[0], engine=replace(config.pools[0].engine, num_gpu_blocks=40))
+    config = replace(config, pools=(pool,))
+    whole = simulate_cluster(ClusterWork(requests=requests), config)
+    until_us = int(whole.outcomes.last_token_us[0]) + later_us
+    for clients in (None, keeping_step(requests)):
+        work = ClusterWork(requests=requests, clients=clients)
+        cut = simulate_cluster(work, config, until_us=until_us)
+        assert cut.outcomes.status.tolist() == [Status.OK, Status.STUCK]
+        assert (cut.undone.num_running, cut.undone.num_waiting, cut.duration_us) == (0, 0, until_us - later_us)
 
 
 @examples(40)

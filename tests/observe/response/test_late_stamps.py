@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -34,7 +35,7 @@ MS = 1_000_000
 FIRST_NS, GAP_NS = 5 * MS, 25 * MS
 """When the server sends the first event of an answer, and how much later each other one."""
 NUM_EVENTS = 12
-BLOCK_NS = 40 * MS
+LONGEST_BLOCK_NS = 40 * MS
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -55,10 +56,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Return the time in seconds."""
         return self.now_ns / 1e9
 
-    async def block(self) -> None:
-        """Keep the loop from its sockets for most of the time."""
+    async def block(self, seed: int) -> None:
+        """Keep the loop from its sockets again and again, for up to 40 ms."""
+        rng = random.Random(seed)
         while True:
-            self.now_ns += BLOCK_NS
+            self.now_ns += rng.randrange(LONGEST_BLOCK_NS)
             await asyncio.sleep(0.003)
 
 
@@ -108,9 +110,10 @@ async def sent_late(loop: VirtualLoop, folder: Path) -> Trace:
         limits=Limits(),
         clock=lambda: loop.now_ns,
     )
-    blocking = asyncio.create_task(loop.block())
+    blocking = asyncio.gather(loop.block(1), loop.block(2))  # they and the watch come in any order
     await run.execute(loop.now_ns)
     blocking.cancel()
+    await asyncio.gather(blocking, return_exceptions=True)
     recorder.close()
     await recorder.work()
     client = ClientInfo(
@@ -138,11 +141,11 @@ def test_a_first_token_came_no_later_than_its_time_and_no_earlier_than_the_bound
     ttft, early = request_metrics(trace)["ttft_us"].to_numpy(dtype=np.float64), early_us(trace)
     true_us = FIRST_NS // 1000
     several = early > 0
-    assert several.mean() > 0.5  # the first read brought several events, and the time of the last
+    assert 0.3 < several.mean() < 0.9  # the first read brought several events, and the time of the last
     assert (ttft[~several] == true_us).all()
     assert (ttft[several] > true_us).all()
     assert (ttft - early <= true_us).all()
-    assert early[several].max() <= 2 * (BLOCK_NS + 20 * MS) / 1000  # how long the loop may not have looked
+    assert early[several].max() <= 4 * LONGEST_BLOCK_NS / 1000 + 20_000  # for so long the loop did not look
     summary = summarize_observed(trace)
     assert summary["client"]["verdict"] in ("late", "limited")
     assert summary["client"]["ttft_too_long_us"] == ttft_too_long_us(trace)

@@ -141,7 +141,7 @@ def test_a_first_token_came_no_later_than_its_time_and_no_earlier_than_the_bound
     ttft, early = request_metrics(trace)["ttft_us"].to_numpy(dtype=np.float64), early_us(trace)
     true_us = FIRST_NS // 1000
     several = early > 0
-    assert 0.3 < several.mean() < 0.9  # the first read brought several events, and the time of the last
+    assert 0.1 < several.mean() < 0.9  # the first read brought several events, and the time of the last
     assert (ttft[~several] == true_us).all()
     assert (ttft[several] > true_us).all()
     assert (ttft - early <= true_us).all()

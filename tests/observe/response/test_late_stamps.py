@@ -98,8 +98,8 @@ class TimedServer:
 
 
 async def sent_late(loop: VirtualLoop, folder: Path) -> Trace:
-    """Send forty requests, 20 ms apart, while the loop is kept from its sockets."""
-    plan = plan_of(every(20_000, 40))
+    """Send 300 requests, 5 ms apart, while the loop is kept from its sockets."""
+    plan = plan_of(every(5_000, 300))
     live, progress = LiveTrace(folder / "run", plan=plan, events=False), Progress(num_planned=len(plan))
     recorder = Recorder(live, progress, max_tokens=[NUM_EVENTS] * len(plan))
     run = LoadRun(

@@ -203,7 +203,18 @@ def test_the_notes_of_a_file_are_told_by_every_command(
             *slo,
         ],
         ["capacity", "--like", "wide.jsonl", *twin, *slo, *few, "--no-binding"],
-        ["tune", "--like", "wide.jsonl", *twin, *slo, *few, "--max-num-seqs", "8", "--chunked-prefill", "true"],
+        [
+            "tune",
+            "--like",
+            "wide.jsonl",
+            *twin,
+            *slo,
+            *few,
+            "--max-num-seqs",
+            "8",
+            "--chunked-prefill",
+            "true",
+        ],
     ):
         assert vtwin.main(command) == 0, command
         told = capsys.readouterr()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 ALIKE = 0.01
-"""Servers whose rates differ by less, for the same requests, count as alike: other requests may order them otherwise."""
+"""Servers whose rates for the same requests differ by less count as alike: other requests may order them otherwise."""
 
 MOST_WIDER = 16
 """The grid is made wider this often, at most."""

@@ -306,11 +306,24 @@ class Run(NotebookAnswer):
     def waiting(self) -> str | None:
         """The line that says how long requests wait, and for what; None where it is a small part of their time."""
         queue, whole = self.summary["queue_us"]["mean"], self.summary["e2e_us"]["mean"]
-        if queue is None or whole is None or queue < NOTED_WAIT * whole:
+        if queue is None or whole is None:
+            return None
+        queue += self._mean_kv_wait_us
+        if queue < NOTED_WAIT * whole:
             return None
         told = f"requests wait {shown_time(queue)} on average until they are served, of {shown_time(whole)} in all"
         cause = self.usage.waits_for if len(self.trace) <= MOST_LOOKED_AT else None
         return told if cause in (None, "none") else f"{told}: for {IN_WORDS.get(cause, cause)}"
+
+    @property
+    def _mean_kv_wait_us(self) -> float:
+        """How long answered requests waited for KV to move, from the end of its computing on, on average, µs."""
+        split = self.fleet.result.split
+        if split is None:
+            return 0.0
+        is_ok = self.simulation.outcomes.status == Status.OK
+        waits_us = np.where(split.transfer_end_us >= 0, split.transfer_end_us - split.prefilled_us, 0)[is_ok]
+        return float(waits_us.mean()) if len(waits_us) else 0.0
 
     @cached_property
     def stepped(self) -> FleetRun:

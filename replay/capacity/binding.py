@@ -24,8 +24,9 @@ RESOURCES: dict[str, tuple[str, ...]] = {
     "encoder": ("max_num_encoder_input_tokens", "encoder_cache_size"),
     "host_memory": ("num_cpu_blocks",),
     "long_prefills": ("long_prefill_token_threshold",),
+    "kv_links": ("kv_bandwidth_gbps",),
 }
-"""Settings that bound how much an engine does at a time; 0 of any but the first three: without a bound."""
+"""Settings that bound how much an engine, or a link between two, does at a time; 0: without a bound."""
 ADDED_TIMES: dict[str, tuple[str, ...]] = {
     "grammars": ("guided_compile_us", "guided_mask_us"),
     "adapter_loads": ("lora_load_us",),
@@ -34,6 +35,8 @@ ADDED_TIMES: dict[str, tuple[str, ...]] = {
     "host_time": ("host_step_us", "host_prefill_us"),
 }
 """Settings that lengthen steps or waits, beside the latency model; 0: they do not."""
+LINK_SETTING = "kv_bandwidth_gbps"
+"""The one among them that is no engine's."""
 STEP_TIME, NOTHING, ALL = "step_time", "nothing", "all"
 GAIN = 0.02
 """A resource binds only if doubling it raises the rate by at least this share."""
@@ -86,14 +89,28 @@ def _changed(twin: TwinConfig, settings: tuple[str, ...], *, doubles: bool) -> T
             replace(pool, engine=_scaled(pool.engine, settings, doubles=doubles))
             for pool in twin.cluster.pools
         )
-        return None if pools == twin.cluster.pools else with_pools(twin, pools)
+        changed = twin if pools == twin.cluster.pools else with_pools(twin, pools)
+        if LINK_SETTING in settings:
+            changed = _with_twice_the_bandwidth(changed)
     except InvalidConfig:
         return None
+    return None if changed is twin else changed
+
+
+def _with_twice_the_bandwidth(twin: TwinConfig) -> TwinConfig:
+    """Return the twin with faster links between prefill and decode servers; itself where no KV moves."""
+    cluster = twin.asked_cluster
+    if cluster is None or cluster.disaggregation is None or not cluster.moves_kv:
+        return twin
+    faster = replace(cluster.disaggregation, kv_bandwidth_gbps=2 * cluster.disaggregation.kv_bandwidth_gbps)
+    return replace(twin, asked_cluster=replace(cluster, disaggregation=faster))
 
 
 def _scaled(engine: EngineConfig, settings: tuple[str, ...], *, doubles: bool) -> EngineConfig:
     """Return an engine with twice or half as much of these; what has no bound keeps none, 0 stays 0."""
-    values = {name: getattr(engine, name) for name in settings if name != "num_gpu_blocks"}
+    values = {
+        name: getattr(engine, name) for name in settings if name not in ("num_gpu_blocks", LINK_SETTING)
+    }
     if "num_gpu_blocks" in settings and engine.num_gpu_blocks != UNBOUNDED:
         values["num_gpu_blocks"] = engine.num_gpu_blocks
     scaled = {name: 2 * each if doubles else type(each)(each / 2) for name, each in values.items()}

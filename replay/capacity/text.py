@@ -44,6 +44,7 @@ RESOURCE_NAMES = {
     "encoder": "encoder budget",
     "host_memory": "host memory's blocks",
     "long_prefills": "long prefills' threshold",
+    "kv_links": "KV links",
     "grammars": "grammars' time",
     "adapter_loads": "adapter loads' time",
     "encoder_time": "encoder's time",
@@ -56,6 +57,7 @@ RESOURCE_NAMES = {
 LONG_NAMES = {
     "token_budget": "the token budget of a step",
     "long_prefills": "the threshold of long prefills",
+    "kv_links": "the links that KV moves over (kv_bandwidth_gbps)",
     ALL: "all of these together",
     STEP_TIME: "the time of a step",
     NOTHING: "none of these: neither more of them nor faster steps give more",
@@ -264,7 +266,7 @@ def _bound(binding: Binding, engine: EngineConfig) -> list[tuple[str, str]]:
     """Return the resource that binds, and what each would give if it were doubled."""
     name = binding.resource
     settings = SETTINGS.get(name, ())
-    stated = ", ".join(f"{each} {getattr(engine, each):,}" for each in settings if getattr(engine, each))
+    stated = ", ".join(f"{each} {getattr(engine, each):,}" for each in settings if getattr(engine, each, 0))
     bound = LONG_NAMES.get(name, RESOURCE_NAMES[name]) + (f" ({stated})" if stated else "")
     facts = [("bound by", bound)]
     for head, names in (("if doubled", (*RESOURCES, ALL)), ("if halved", (*ADDED_TIMES, STEP_TIME))):

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from traces import Trace
 
 
-ALIKE = 0.02
-"""Servers whose rates differ by less count as alike: another draw of the requests would put them in another order."""
+ALIKE = 0.01
+"""Servers whose rates for the same requests differ by less count as alike: other requests may order them otherwise."""
 
 MOST_WIDER = 16
 """The grid is made wider this often, at most."""

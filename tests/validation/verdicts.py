@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from replay import TwinConfig, pacing_of, simulate_trace
 from replay.run_verdict import judge_trace
 from sim import Blackbox, EngineConfig, Status
+from tests.validation import verdict_kinds
 from traces import Header, Trace, make_trace
 
 SHARES = (0.5, 0.75, 1.4, 2.5, 6.0)
@@ -121,7 +122,7 @@ def table(num_servers: int = 60) -> str:
         for requests in NUMBERS:
             cells = [str(counted[share, requests, word]) for word in words]
             lines.append(f"| {share:g} | {requests:,} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", *by_decoding()])
+    return "\n".join([*lines, "", *by_decoding(), "", *verdict_kinds.table()])
 
 
 def unseated() -> TwinConfig:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from sim.cluster.exits import Exit
 from sim.cluster.results.finished import Undone
 from sim.cluster.run.changes.lost_requests import has_work
 from sim.cluster.run.world import NEVER, World
@@ -15,10 +16,17 @@ from sim.requests import Int64s, Outcomes, Status
 
 
 def may_go_on(table: Table, world: World) -> bool:
-    """Return whether anything is left to happen at or past the horizon."""
-    loop = world.loop[0]
-    is_over = not loop.has_hand and loop.next_arrival >= len(world.arrivals)
-    return bool(not is_over or world.events.counts[0].num_planned > loop.num_idle_plans or has_work(table))
+    """Return whether anything is left to happen at or past the horizon.
+
+    What is planned counts where it may bring an engine something: while a request has not come to one yet, or KV is on
+    its way. News of a last token, for a gateway that has nothing left to hand out, comes only where engines keep step.
+    """
+    loop, journeys = world.loop[0], world.journeys
+    if loop.next_arrival < len(world.arrivals) or has_work(table):
+        return True
+    has_plans = world.events.counts[0].num_planned + loop.has_hand > loop.num_idle_plans
+    is_outside = (journeys["exit"] == Exit.UNDER_WAY) & (journeys["instance"] == NEVER)
+    return bool(has_plans and (is_outside.any() or (journeys["prefill_instance"] != NEVER).any()))
 
 
 def cut_off_cluster(world: World, states: list[State], outcomes: Outcomes, *, until_us: int) -> None:

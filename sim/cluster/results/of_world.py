@@ -49,7 +49,8 @@ def results_of(
     if until_us is None or not may_go_on(operations.table, world):
         outcomes.status[outcomes.status == Status.UNFINISHED] = Status.STUCK
     clocks = [int(state.engine[0].clock.now_us) for state in states]
-    left_us = np.where(journeys["left_us"] == NEVER, outcomes.last_token_us, journeys["left_us"])
+    unheard_us = np.where(ways == Exit.REFUSED, outcomes.queued_us, outcomes.last_token_us)
+    left_us = np.where(journeys["left_us"] == NEVER, unheard_us, journeys["left_us"])
     end_us = int(max(*clocks, outcomes.last_token_us.max(initial=0), left_us.max(initial=0)))
     if until_us is not None:
         is_cut = (outcomes.status == Status.UNFINISHED).any()
@@ -95,6 +96,8 @@ def _ways(world: World, outcomes: Outcomes, *, until_us: int | None) -> NDArray[
     if until_us is not None:
         is_finished &= outcomes.last_token_us <= until_us
         ways[(ways == Exit.COMPLETED) & ~is_finished] = Exit.UNDER_WAY
+        is_refused = (world.rows["status"] == dt.REJECTED) & (journeys["instance"] != NEVER)
+        ways[(ways == Exit.UNDER_WAY) & is_refused] = Exit.REFUSED  # certain, though not told yet
     ways[(ways == Exit.UNDER_WAY) & is_finished] = Exit.COMPLETED
     is_late = outcomes.status == Status.TIMEOUT
     if is_late.any():

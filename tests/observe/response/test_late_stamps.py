@@ -3,57 +3,149 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import random
 from dataclasses import replace
+from pathlib import Path
+from typing import cast
 
 import numpy as np
+import pytest
 
-from observe.record.recorder import read_exchange
-from observe.result.client_verdict import client_word, with_lateness
+from observe.record.live_trace import LiveTrace
+from observe.record.recorder import Recorder, read_exchange
+from observe.result.client_verdict import (
+    asked_pace,
+    client_word,
+    limiting_bounds,
+    quantiles_of,
+    quantiles_of_histogram,
+    with_lateness,
+)
 from observe.result.json_document import summarize_observed
+from observe.run.dispatch import LoadRun
+from observe.run.run_counts import Progress
 from observe.senders.exchange import Exchange, LastPoll
+from observe.settings import Limits
 from tests.observe.raw_server import event
-from tests.observe.servers import Behaviour, observed, serving_in_thread
-from tests.observe.workloads import every, workload
+from tests.observe.workloads import every, plan_of, workload
 from traces import ClientInfo, Trace, finding_lines, request_metrics
 from traces.findings.late_client import early_us, ttft_too_long_us
 
-BLOCK_S = 0.04
+MS = 1_000_000
+FIRST_NS, GAP_NS = 5 * MS, 25 * MS
+"""When the server sends the first event of an answer, and how much later each other one."""
+NUM_EVENTS = 12
+LONGEST_BLOCK_NS = 40 * MS
 
 
-@asynccontextmanager
-async def busy_loop() -> AsyncIterator[None]:
-    """Keep the loop from its sockets for most of the time."""
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """A loop that does not wait: its clock goes to the next timer's time, and on while a task ``blocks``."""
 
-    async def block() -> None:
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_ns = 0
+        select = self._selector.select  # type: ignore[attr-defined] # asyncio's own
+
+        def go_on(timeout: float | None) -> list[object]:
+            self.now_ns += round(1e9 * (timeout or 0))
+            return list(select(0 if timeout is not None else None))
+
+        self._selector.select = go_on  # type: ignore[attr-defined]
+
+    def time(self) -> float:
+        """Return the time in seconds."""
+        return self.now_ns / 1e9
+
+    async def block(self, seed: int) -> None:
+        """Keep the loop from its sockets again and again, for up to 40 ms."""
+        rng = random.Random(seed)
         while True:
-            time.sleep(BLOCK_S)
+            self.now_ns += rng.randrange(LONGEST_BLOCK_NS)
             await asyncio.sleep(0.003)
 
-    blocking = asyncio.create_task(block())
-    try:
-        yield
-    finally:
-        blocking.cancel()
+
+class TimedServer:
+    """Answers over a wire that has no delay: a read gets all that was sent by then, and the last event's time."""
+
+    library = clock_name = "virtual"
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+
+    async def send(self, exchange: Exchange) -> None:
+        """Let the loop read the answer whenever it looks at its sockets."""
+        exchange.dispatched_ns, exchange.http_status = self._loop.now_ns, 200
+        begin_ns = self._loop.now_ns + FIRST_NS
+        unread = [(event(), begin_ns + number * GAP_NS) for number in range(NUM_EVENTS - 1)]
+        last = event(finish='"length"') + b"data: [DONE]\n\n"
+        unread.append((last, begin_ns + (NUM_EVENTS - 1) * GAP_NS))
+        whole = self._loop.create_future()
+
+        def read() -> None:
+            come = [each for each in unread if each[1] <= self._loop.now_ns]
+            del unread[: len(come)]
+            exchange.take(b"".join(blob for blob, _ in come), come[-1][1])
+            if unread:
+                self._loop.call_at(unread[0][1] / 1e9, read)
+            else:
+                whole.set_result(None)
+
+        self._loop.call_at(begin_ns / 1e9, read)
+        await whole
+
+    async def close(self) -> None:
+        """Close nothing."""
 
 
-async def late_run() -> Trace:
-    behaviour = Behaviour(ttft_s=0.005, itl_s=0.025)
-    with serving_in_thread(behaviour) as server:
-        async with busy_loop():
-            return (await observed(server, workload(every(20_000, 40), output_tokens=12))).trace
+async def sent_late(loop: VirtualLoop, folder: Path) -> Trace:
+    """Send 300 requests, 5 ms apart, while the loop is kept from its sockets."""
+    plan = plan_of(every(5_000, 300))
+    live, progress = LiveTrace(folder / "run", plan=plan, events=False), Progress(num_planned=len(plan))
+    recorder = Recorder(live, progress, max_tokens=[NUM_EVENTS] * len(plan))
+    run = LoadRun(
+        plan,
+        TimedServer(loop),
+        progress=progress,
+        on_end=recorder.put,
+        limits=Limits(),
+        clock=lambda: loop.now_ns,
+    )
+    blocking = asyncio.gather(loop.block(1), loop.block(2))  # they and the watch come in any order
+    await run.execute(loop.now_ns)
+    blocking.cancel()
+    await asyncio.gather(blocking, return_exceptions=True)
+    recorder.close()
+    await recorder.work()
+    client = ClientInfo(
+        rate_asked_per_s=asked_pace(plan).rate_per_s,
+        own_lag_us=quantiles_of(np.array(progress.own_lag_us)),
+        loop_lag_us=quantiles_of_histogram(progress.loop_lag),
+        limited=limiting_bounds(plan, progress, cpu_frac=0.0) is not None,
+    )
+    header = replace(plan.trace.header, mode="real", client=with_lateness(client))
+    live.write_header(header)
+    return live.finish(header)
 
 
-async def test_a_first_token_came_no_later_than_its_time_and_no_earlier_than_the_bound() -> None:
-    trace = await late_run()
+@pytest.fixture(scope="module")
+def late_run(tmp_path_factory: pytest.TempPathFactory) -> Trace:
+    """A run whose client is late, on a clock of its own: each time is known to the µs."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(sent_late(cast("VirtualLoop", runner.get_loop()), tmp_path_factory.mktemp("late")))
+
+
+def test_a_first_token_came_no_later_than_its_time_and_no_earlier_than_the_bound(late_run: Trace) -> None:
+    trace = late_run
     assert trace.header.client is not None
     assert client_word(trace.header.client) != "kept up"
     ttft, early = request_metrics(trace)["ttft_us"].to_numpy(dtype=np.float64), early_us(trace)
-    assert (early > 0).mean() > 0.15  # the first read brought several events
-    assert (ttft[early > 0] > 20_000).mean() > 0.5  # and the time of the last
-    assert np.mean(ttft - early <= 15_000) > 0.7  # 10 ms for the server's timer on a busy machine
+    true_us = FIRST_NS // 1000
+    several = early > 0
+    assert 0.1 < several.mean() < 0.9  # the first read brought several events, and the time of the last
+    assert (ttft[~several] == true_us).all()
+    assert (ttft[several] > true_us).all()
+    assert (ttft - early <= true_us).all()
+    assert early[several].max() <= 4 * LONGEST_BLOCK_NS / 1000 + 20_000  # for so long the loop did not look
     summary = summarize_observed(trace)
     assert summary["client"]["verdict"] in ("late", "limited")
     assert summary["client"]["ttft_too_long_us"] == ttft_too_long_us(trace)
@@ -61,9 +153,8 @@ async def test_a_first_token_came_no_later_than_its_time_and_no_earlier_than_the
     assert any(each["kind"] == "late_client" for each in summary["findings"])
 
 
-async def test_reads_of_several_events_are_no_gaps_of_the_server() -> None:
-    trace = await late_run()
-    itl_us = request_metrics(trace)["itl_mean_us"].to_numpy(dtype=np.float64)
+def test_reads_of_several_events_are_no_gaps_of_the_server(late_run: Trace) -> None:
+    itl_us = request_metrics(late_run)["itl_mean_us"].to_numpy(dtype=np.float64)
     assert np.isnan(itl_us).mean() > 0.5
 
 

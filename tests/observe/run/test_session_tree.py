@@ -15,7 +15,7 @@ from observe import Limits, Settings, observe_trace, observe_with, parse_endpoin
 from observe.settings import WarmUp
 from tests.observe.servers import Behaviour, serving
 from tests.observe.trees import THINK_US, tree, trees
-from tests.observe.workloads import statuses
+from tests.observe.workloads import machine_lag_us, statuses
 from tests.replay.serve.test_serve import served
 from traces import Trace, check_trace, read_trace, session_tree
 from traces.workload import SessionStarts, started
@@ -34,7 +34,7 @@ def holds_its_pauses(trace: Trace, *, within_us: int = 20_000) -> bool:
     np.maximum.at(answered, waiting, last[awaited])
     rows = np.unique(waiting)
     pause = due[rows] - answered[rows] - trace.cells("think_time_us").values[rows]
-    return bool(((pause >= 0) & (pause < within_us)).all())
+    return bool(((pause >= 0) & (pause < within_us + machine_lag_us(trace))).all())
 
 
 async def test_each_is_sent_its_pause_after_the_last_answer_it_waits_for(tmp_path: Path) -> None:

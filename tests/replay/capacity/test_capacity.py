@@ -205,6 +205,11 @@ OTHERS = {
         {},
         "tpot_p90=50ms",
     ),
+    "encoder": (
+        {"max_num_encoder_input_tokens": 30, "encoder_cache_size": 8192, "max_num_seqs": 512},
+        {"images": ["0:30"], "image_tokens": [30]},
+        "ttft_p90=2s",
+    ),
 }
 
 
@@ -222,6 +227,20 @@ def test_what_else_a_request_waits_for_binds_by_its_own_name(tmp_path: Path, res
     assert found.resource == resource
     told = dict(capacity_text._bound(found, twin.engine))
     assert f"({next(iter(engine))} " in told["bound by"]
+
+
+def test_links_bind_where_the_kv_of_prompts_takes_all_they_carry(tmp_path: Path) -> None:
+    """Half a gigabyte per second into either decode server, and 6.5 MB a prompt: 153 prompts per second at most."""
+    pools = "pools: [{name: p, role: prefill, instances: 2}, {name: d, role: decode, instances: 2}]"
+    moves = "disaggregation: {decider: always, kv_bandwidth_gbps: 0.5, kv_bytes_per_token: 131072}"
+    twin = twin_of(f"{MANY}cluster: {{{pools}, {moves}}}\n", tmp_path)
+    (trace,) = draws(1, num_requests=3000, prompt_tokens=50, output_tokens=20)
+    found = binding_of(trace, twin, parse_run_slo("ttft_p90=2s"))
+    assert found.resource == "kv_links"
+    assert found.with_twice["kv_links"] > 1.5 * found.base_per_s
+    told = dict(capacity_text._bound(found, twin.engine))
+    assert told["bound by"] == "the links that KV moves over (kv_bandwidth_gbps)"
+    assert "KV links +" in told["if doubled"]
 
 
 def test_nothing_binds_where_neither_more_of_anything_nor_faster_steps_raise_the_rate(tmp_path: Path) -> None:

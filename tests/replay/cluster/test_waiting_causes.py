@@ -49,6 +49,14 @@ def all_true(num: int) -> np.ndarray:
     return np.ones(num, np.bool_)
 
 
+def one_image(num: int) -> np.ndarray:
+    return np.full(num, "0:300")
+
+
+def of_300_tokens(num: int) -> np.ndarray:
+    return np.full(num, 300)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """Engine settings, a load that waits for one of them, the settings without which it does not."""
@@ -74,12 +82,32 @@ CASES = {
         trace=load(800, 4.0, prompt=3000, output=5),
         without={"max_num_batched_tokens": 8192},
     ),
+    "encoder": Case(
+        engine={"max_num_encoder_input_tokens": 300, "encoder_cache_size": 8192},
+        trace=load(1500, 65.0, prompt=320, output=5, images=one_image, image_tokens=of_300_tokens),
+        without={"max_num_encoder_input_tokens": 8192, "encoder_cache_size": 8192},
+    ),
     "seats": Case(
         engine={"max_num_seqs": 4},
         trace=load(1000, 5.5, prompt=200, output=60),
         without={"max_num_seqs": 64},
     ),
 }
+
+
+MORE = {
+    "seats": {"max_num_seqs": 128},
+    "KV blocks": {"num_gpu_blocks": 40_000},
+    "token budget": {"max_num_batched_tokens": 8192},
+}
+"""Twice as much, or more, of what a queue may wait for."""
+DISAGGREGATED = """\
+cluster:
+  pools:
+    - {name: prefill, role: prefill, instances: 2}
+    - {name: decode, role: decode, instances: 2}
+  disaggregation: {decider: always, kv_bandwidth_gbps: %g, kv_base_latency_us: 50, kv_bytes_per_token: 131072}
+"""
 
 
 def with_engine(twin: TwinConfig, settings: dict[str, int]) -> TwinConfig:
@@ -110,6 +138,44 @@ def test_a_queue_waits_for_what_ends_its_wait_when_there_is_more_of_it(
     assert run.usage.waits_for == cause
     assert run.waiting is None or run.waiting.endswith(f"for {IN_WORDS.get(run.usage.waits_for, cause)}")
     assert is_cluster or run.waiting is not None
+
+
+@pytest.mark.parametrize("more", MORE)
+def test_what_waits_for_the_encoder_is_not_helped_by_more_of_anything_else(tmp_path: Path, more: str) -> None:
+    """A step encodes one image of 300 tokens; the load is more than a step can begin of them one by one."""
+    case = CASES["encoder"]
+    (tmp_path / "twin.yaml").write_text(TWIN)
+    twin = with_engine(load_config(tmp_path / "twin.yaml"), case.engine)
+    run = replay.run(case.trace, twin)
+    helped = replay.run(case.trace, with_engine(twin, MORE[more]))
+    assert run.summary["verdict"] == helped.summary["verdict"] == "overloaded"
+    assert queued_us(helped) > 0.9 * queued_us(run)
+
+
+def disaggregated(folder: Path, gbps: float, settings: dict[str, int]) -> Run:
+    """Simulate a load whose prompts' KV is 1.05 gigabytes per second, over two links."""
+    (folder / "twin.yaml").write_text(TWIN + DISAGGREGATED % gbps)
+    twin = with_engine(load_config(folder / "twin.yaml"), settings)
+    return replay.run(load(600, 8.0, prompt=1000, output=50), twin)
+
+
+def ttft_us(run: Run) -> float:
+    mean = run.summary["ttft_us"]["mean"]
+    assert mean is not None
+    return mean
+
+
+def test_what_waits_for_kv_to_move_is_helped_by_faster_links_and_by_nothing_else(tmp_path: Path) -> None:
+    run = disaggregated(tmp_path, 0.5, {})
+    assert run.usage.waits_for == "KV transfer"
+    assert run.summary["verdict"] == "overloaded"
+    assert run.waiting is not None
+    assert run.waiting.endswith("for the KV of their prompts to arrive")
+    for settings in MORE.values():
+        assert ttft_us(disaggregated(tmp_path, 0.5, settings)) > 0.9 * ttft_us(run)
+    faster = disaggregated(tmp_path, 2.0, {})
+    assert ttft_us(faster) < 0.1 * ttft_us(run)
+    assert (faster.summary["verdict"], faster.waiting) == ("stable", None)
 
 
 def test_a_cluster_s_problem_names_what_its_requests_wait_for_beside_a_free_seat(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ LIMITS = parse_run_slo("ttft_p99=2s,tpot_p99=100ms")
 LENGTHS = ["--prompt-tokens", "200", "--output-tokens", "60"]
 
 
-def drawn(number: int = 3000) -> Trace:
+def drawn(number: int = 1500) -> Trace:
     options = WorkloadOptions(rate=1.0, prompt_tokens=200, output_tokens=60, num_requests=number, seed=1)
     return trace_from_options(options)
 
@@ -72,7 +72,7 @@ def test_the_best_is_within_two_per_cent_of_the_best_of_a_wide_grid(number: int,
         or 0.0
         for each in wide.tried
     ]
-    assert rate >= 0.975 * max(rates)  # two per cent, and the tolerance of a search
+    assert rate >= 0.975 * max(rates) > 0  # two per cent, and the tolerance of a search
 
 
 def test_a_server_of_a_few_seats_is_told_more_than_four_times_as_many(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_values_of_the_users_own_are_kept_and_an_end_among_them_is_said(
 ) -> None:
     path = write(tmp_path)
     options = ["--max-num-seqs", "2,4,8", "--max-num-batched-tokens", "2048", "--chunked-prefill", "true"]
-    call = ["tune", "--config", str(path), "--slo", "ttft_p99=2s", "--num-requests", "3000", "--seeds", "1"]
+    call = ["tune", "--config", str(path), "--slo", "ttft_p99=2s", "--num-requests", "1000", "--seeds", "1"]
     assert vtwin.main([*call, *LENGTHS, *options]) == 0
     shown = capsys.readouterr().out
     assert "max_num_seqs 8 is the largest that was tried: values beyond may be better" in shown

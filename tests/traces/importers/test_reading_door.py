@@ -179,7 +179,7 @@ def test_the_notes_of_a_file_are_told_by_every_command(
 ) -> None:
     note = "a hash stands for 1,024 tokens"
     twin, slo = ["--config", "twin.yaml"], ["--slo", "ttft_p99=20s"]
-    load = ["--rate", "2", "--num-requests", "40"]
+    load, few = ["--rate", "2", "--num-requests", "40"], ["--num-requests", "300", "--seeds", "1"]
     (here / "grid.yaml").write_text(
         "config: twin.yaml\nworkloads: {w: {like: wide.jsonl, rate: 2, num_requests: 20}}\n"
     )
@@ -202,8 +202,19 @@ def test_the_notes_of_a_file_are_told_by_every_command(
             "--no-verify",
             *slo,
         ],
-        ["capacity", "--like", "wide.jsonl", *twin, *slo, "--num-requests", "300", "--no-binding"],
-        ["tune", "--like", "wide.jsonl", *twin, *slo, "--max-num-seqs", "8"],
+        ["capacity", "--like", "wide.jsonl", *twin, *slo, *few, "--no-binding"],
+        [
+            "tune",
+            "--like",
+            "wide.jsonl",
+            *twin,
+            *slo,
+            *few,
+            "--max-num-seqs",
+            "8",
+            "--chunked-prefill",
+            "true",
+        ],
     ):
         assert vtwin.main(command) == 0, command
         told = capsys.readouterr()

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.cluster.cluster_config import PipelineLatency
+from sim import Blackbox, EngineConfig
+from sim.cluster.cluster_config import ClusterConfig, PipelineLatency, Pool
 from sim.cluster.cluster_simulation import simulate_cluster
 from sim.cluster.cluster_work import ClusterWork
 from sim.cluster.exits import Exit
@@ -64,8 +65,6 @@ def test_engines_that_run_ahead_are_cut_as_those_that_keep_step(
     case: Case, share: float, num: int, policy: RoutingPolicy
 ) -> None:
     whole = case.run()
-    # One that can never be computed is stuck at once where engines run ahead, and where they keep step in the end.
-    assume(not (whole.outcomes.status == Status.STUCK).any())
     until_us = max(1, int(whole.duration_us * share / num))
     config = alike(case, num, routing=policy, latency=PipelineLatency(routing_us=40))
     ahead = simulate_cluster(ClusterWork(requests=case.requests), config, until_us=until_us)
@@ -74,6 +73,39 @@ def test_engines_that_run_ahead_are_cut_as_those_that_keep_step(
     assert_same_run(ahead, stepping)
     assert ahead.undone == stepping.undone
     assert ahead.duration_us == stepping.duration_us
+
+
+@pytest.mark.parametrize("later_us", [0, 1])
+def test_what_can_never_be_computed_is_stuck_whether_the_last_news_comes_before_the_horizon(
+    later_us: int,
+) -> None:
+    """The second prompt needs more KV blocks than there are; the first one's last token is seen as the time is up."""
+    requests = replace(some_requests(2, per_s=1e6, output=20), prompt_tokens=np.array([100, 900]))
+    config = cluster(1, latency=PipelineLatency(routing_us=40))
+    pool = replace(config.pools[0], engine=replace(config.pools[0].engine, num_gpu_blocks=40))
+    config = replace(config, pools=(pool,))
+    whole = simulate_cluster(ClusterWork(requests=requests), config)
+    until_us = int(whole.outcomes.last_token_us[0]) + later_us
+    for clients in (None, keeping_step(requests)):
+        work = ClusterWork(requests=requests, clients=clients)
+        cut = simulate_cluster(work, config, until_us=until_us)
+        assert cut.outcomes.status.tolist() == [Status.OK, Status.STUCK]
+        assert (cut.undone.num_running, cut.undone.num_waiting, cut.duration_us) == (
+            0,
+            0,
+            until_us - later_us,
+        )
+
+
+def test_a_refusal_that_nobody_heard_of_before_the_horizon_is_one() -> None:
+    """The front end takes 450 µs to see that the prompt is longer than the model allows; the time is up after 300."""
+    requests = replace(some_requests(1, per_s=1e6), prompt_tokens=np.array([900]))
+    pool = Pool(engine=EngineConfig(max_model_len=256), latency=Blackbox(alpha1=0.5, beta0=10))
+    config = ClusterConfig(pools=(pool,), latency=PipelineLatency(routing_us=40))
+    for clients in (None, keeping_step(requests)):
+        cut = simulate_cluster(ClusterWork(requests=requests, clients=clients), config, until_us=300)
+        assert (cut.outcomes.status[0], cut.exit[0], cut.duration_us) == (Status.REJECTED, Exit.REFUSED, 300)
+        assert cut.left_us[0] == cut.outcomes.queued_us[0]
 
 
 @examples(40)

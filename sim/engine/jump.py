@@ -260,8 +260,11 @@ def log_jump_tokens(s: State, num_steps: int) -> None:
     queues, fill = s.engine[0].queues, s.engine[0].log_fill
     for step in range(num_steps):
         for i in range(queues.num_running):
-            token = s.tokens[fill.num_logged_tokens]
-            token.request, token.time_us = s.running[i], s.ends_us[step]
+            token, r = s.tokens[fill.num_logged_tokens], s.requests[s.running[i]]
+            first_us = r.first_token_us
+            if r.num_tokens == r.num_prompt_tokens:
+                first_us = first_seen_us(s.latency, s.ends_us[0], i + 1)
+            token.request, token.time_us = s.running[i], max(s.ends_us[step], first_us)
             fill.num_logged_tokens += 1
 
 

@@ -39,7 +39,8 @@ class Extended(Blackbox):
     time spent on the terms with s, an exponential average over ``tau_s`` seconds: a power-limited GPU lowers its
     clock when its power reaches the limit, which is at ``u0``. While a step computes, u rises towards 1, and s is the
     mean over that time (``sim.latency.throttling``): an H100's clock follows within 0.03 s, so that long steps, and
-    steps behind others with prompts, take up to a tenth longer (docs/decisions/0032-slower-within-a-step.md). ``concavity``: on measured
+    steps behind others with prompts, take up to a tenth longer (docs/decisions/0032-slower-within-a-step.md).
+    ``concavity``: on measured
     servers the tenth sequence that decodes along costs more than the hundredth (docs/explanation/latency-models.md).
     ``tiles``: pairs (tokens of a step, factor), from few tokens to many: r, at P + D tokens, is on the line between two
     pairs, beyond the last it stays. A matrix product is computed in tiles, and one token more than fills them takes

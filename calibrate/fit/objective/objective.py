@@ -22,9 +22,6 @@ NOISE = np.array([0.10, 0.03, 0.03, 0.03])
 """Relative spread taken for one request's TTFT, E2E, TPOT and completion before the fit has measured its own."""
 NOISE_LIMITS = (0.02, 0.30)
 """The measured spread is kept within these: below, rounding would dominate; above, a metric would not count."""
-PRIOR_REQUESTS = 40.0
-"""A prior that is one width off weighs as much as so many requests that are one noise off: neighbours share their
-queues, so the traces hold fewer independent observations than requests, and no model is exact."""
 MOST = {"u0": 1.0, "concavity": 0.9, **{name: float(most) for name, most in LARGEST_US.items()}}
 """The largest value of a coefficient, where there is one."""
 NEVER_FINISHED = np.log(10.0)
@@ -114,7 +111,8 @@ class FitObjective:
         """Return the weight of a coefficient's squared distance from where it is expected, near there."""
         one = 1.0 / max(sum(trace.num_used for trace in self.traces), 1)
         if name in self.priors:
-            return float(PRIOR_REQUESTS * one / self.priors[name].width ** 2)
+            prior = self.priors[name]
+            return float(prior.weight * one / prior.width**2)
         return float(one / WAY_IN.get(name, np.inf) ** 2)
 
     def _prior_widths_off(self, theta: Floats) -> Floats:

@@ -8,18 +8,29 @@ so.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from calibrate.fit.objective.known_server import KnownServer
+
+USUAL_WEIGHT = 4.0
+"""The weight of priors that hold for any transformer, or any GPU of a kind."""
+OWN_WEIGHT = 40.0
+"""The weight of priors that follow from model and GPU. With 4 a fit gave up the floor of an H100's 8B server, which the
+roofline knows, for a little noise, and was 10 % short at 1.5 times the load (docs/validation.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prior:
-    """A coefficient is expected at ``centre``, give or take ``width`` (a standard deviation, the same unit)."""
+    """A coefficient is expected at ``centre``, give or take ``width`` (a standard deviation, the same unit).
+
+    ``weight``: a prior that is one width off weighs as much as so many requests that are one noise off: neighbours
+    share their queues, and no model is exact.
+    """
 
     centre: float
     width: float
     source: str
+    weight: float = USUAL_WEIGHT
 
     def text(self) -> str:
         """Return the prior as text for a report."""
@@ -77,11 +88,16 @@ def known_priors(known: KnownServer) -> dict[str, Prior]:
     if known.gpu_name is not None and any(kind in known.gpu_name.upper() for kind in POWER_LIMITED):
         priors |= {"kappa": SLOWDOWN, "u0": THRESHOLD, "tau_s": MEMORY, "concavity": CONCAVITY}
     if known.shape is None or known.gpu is None:
-        return priors
+        return of_this_server(priors)
     for name, prior in expected_coefficients(known.shape, known.gpu, tp=known.tp).items():
         width = prior.value * prior.relative_width
         priors[name] = Prior(centre=prior.value, width=width, source=prior.source)
-    return priors
+    return of_this_server(priors)
+
+
+def of_this_server(priors: Mapping[str, Prior]) -> dict[str, Prior]:
+    """Return priors of this very server's model and GPU, which weigh more than what is usual somewhere."""
+    return {name: replace(prior, weight=OWN_WEIGHT) for name, prior in priors.items()}
 
 
 def with_priors(*parts: Mapping[str, Prior]) -> dict[str, Prior]:

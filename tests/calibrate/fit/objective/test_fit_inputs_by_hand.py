@@ -24,7 +24,6 @@ from calibrate.fit.objective.objective import (
     NEVER_FINISHED,
     NOISE,
     NOISE_LIMITS,
-    PRIOR_REQUESTS,
     FitObjective,
     log_ratio,
     robust,
@@ -33,11 +32,13 @@ from calibrate.fit.objective.objective import (
 from calibrate.fit.objective.priors import (
     CONCAVITY,
     MEMORY,
-    SLOWDOWN_POSSIBLE,
+    SLOWDOWN,
     THRESHOLD,
+    USUAL_WEIGHT,
     WAY_IN,
     Prior,
     known_priors,
+    of_this_server,
     with_priors,
 )
 from calibrate.fit.objective.repeated_run import Work
@@ -149,7 +150,8 @@ def test_physics_and_tiles_need_both_a_model_and_a_gpu() -> None:
 
 
 def test_a_gpu_s_kind_alone_says_how_it_slows_down() -> None:
-    kind = {"kappa": SLOWDOWN_POSSIBLE, "u0": THRESHOLD, "tau_s": MEMORY, "concavity": CONCAVITY}
+    kind = of_this_server({"kappa": SLOWDOWN, "u0": THRESHOLD, "tau_s": MEMORY, "concavity": CONCAVITY})
+    assert {each.weight for each in kind.values()} == {40.0}
     assert known_priors(KnownServer(gpu_name="nvidia-h100-80gb")) == kind
     assert known_priors(KnownServer(gpu_name="RTX 4090")) == {}
     shape, gpu = read_model_config(QWEN), find_gpu("H100")
@@ -178,7 +180,7 @@ def test_coefficients_are_rounded_as_finely_as_they_are_small() -> None:
         "u0": 0.0,
         "tau_s": 1.0,
     }
-    assert coefficients_in(Blackbox()) == coefficients_in(Extended())[:6]
+    assert coefficients_in(Blackbox()) == coefficients_in(Extended())[:7]
     assert coefficients_in(Extended())[-1] == "sigma"
 
 
@@ -195,7 +197,7 @@ def test_a_coefficient_is_neither_negative_nor_above_the_most_it_may_be() -> Non
     model = asked.latency(np.array([0.12345678, 0.0, 0.2, 0.3]))
     assert (model.beta0, model.beta3, model.u0, model.concavity) == (0.123457, 0.0, 0.2, 0.3)
     assert asked.most()[2:].tolist() == [1.0, 0.9]
-    assert set(asked.held()) == {"alpha0", "alpha1", "alpha2", "beta1", "beta2"}
+    assert set(asked.held()) == {"alpha0", "alpha1", "alpha2", "alpha3", "beta1", "beta2"}
     assert asked.held()["beta1"] == 7.0
     part = asked_of(names=("beta0", "beta3", "u0"), scale=np.array([1.0, 2.0, 3.0])).subset(["u0", "beta0"])
     assert (part.names, part.scale.tolist()) == (("u0", "beta0"), [3.0, 1.0])
@@ -212,12 +214,12 @@ def test_the_widths_and_weights_of_priors() -> None:
     assert asked.prior_centre().tolist() == [0.0, 100.0, 0.0]
     assert asked.prior_width().tolist() == [WAY_IN["alpha0"], 50.0, math.inf]
     theta = np.array([4000.0, 175.0, 9.0])
-    due = [share / WAY_IN["alpha0"] ** 2, PRIOR_REQUESTS * share / 50.0**2, 0.0]
+    due = [share / WAY_IN["alpha0"] ** 2, USUAL_WEIGHT * share / 50.0**2, 0.0]
     assert asked.prior_precision(theta) == pytest.approx(
         [100 * due[0], 100 * due[1] / (1 + 1.5**2), 0.0]  # a width and a half off
     )
     assert asked.prior_loss(theta) == pytest.approx(
-        due[0] * 4000**2 + PRIOR_REQUESTS * share * math.log1p(1.5**2)
+        due[0] * 4000**2 + USUAL_WEIGHT * share * math.log1p(1.5**2)
     )
     assert asked.prior_loss(np.array([0.0, 100.0, 5.0])) == 0.0
     nobody = replace(one, observed_us=np.full((4, 3), NAN))

@@ -9,8 +9,8 @@ import pytest
 
 from calibrate.fit.objective.exposure import exposure_columns
 from calibrate.fit.objective.fit_trace import LOSS_METRICS, FitTrace, fit_trace, head_of, observed_in_order
-from calibrate.fit.objective.objective import PRIOR_REQUESTS, FitObjective, log_ratio
-from calibrate.fit.objective.priors import WAY_IN, Prior
+from calibrate.fit.objective.objective import FitObjective, log_ratio
+from calibrate.fit.objective.priors import USUAL_WEIGHT, WAY_IN, Prior
 from sim import Blackbox, Extended
 from tests.calibrate.known_servers import ENGINE, SERVER, observed, workload
 from traces import Header, Trace, make_trace
@@ -85,7 +85,7 @@ def test_a_prior_pulls_by_its_width_and_gives_way_far_out() -> None:
     one = 1 / trace.num_used
     for off in (0.0, 25.0, 50.0, 150.0, 1000.0):
         theta = np.array([2000.0, 1000.0 + off, 7.0])
-        own = PRIOR_REQUESTS * one * np.log1p((off / 50) ** 2)  # Cauchy: its logarithm, not its square
+        own = USUAL_WEIGHT * one * np.log1p((off / 50) ** 2)  # Cauchy: its logarithm, not its square
         way_in = one * (2000 / WAY_IN["alpha0"]) ** 2
         assert asked.prior_loss(theta) == pytest.approx(own + way_in)
         slope = (

@@ -19,7 +19,7 @@ from observe.record.recorder import read_exchange
 from observe.response.sse import SseParser
 from observe.run.sent_request import SentRequest
 from observe.senders.exchange import Exchange
-from observe.server.engine_log import parse_engine_log
+from traces.steps import parse_engine_log
 from observe.server.http_client import WholeAnswer
 from observe.server.prometheus_text import parse_metrics
 from observe.server.server_facts import facts_of

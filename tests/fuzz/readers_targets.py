@@ -270,7 +270,7 @@ def _predictor_cache(folder: Path) -> None:
 
 
 def _engine_log(folder: Path) -> None:
-    from observe.server.engine_log import parse_engine_log
+    from traces.steps import parse_engine_log
 
     parse_engine_log((folder / "server.log").read_bytes().decode("utf-8", "replace").splitlines())
 

@@ -45,6 +45,8 @@ from calibrate.run_to_run.bands import bands_of
 from calibrate.run_to_run.pace_today import AtPace, pace_today
 from calibrate.run_to_run.server_pace import run_to_run
 from calibrate.simulated_side import against_trace, against_twin
+from calibrate.steps.fitted_to_steps import fit_to_steps
+from calibrate.steps.step_logs import StepLogs
 from replay.model.matmuls import Tiles
 from replay.twin import twin_of
 from replay.twin.fitted import range_of, union
@@ -127,9 +129,12 @@ def calibrate(
     *,
     holdout: Sequence[NamedTrace] = (),
     repeats: Sequence[NamedTrace] = (),
+    steps: StepLogs | None = None,
     report: Report | None = None,
 ) -> Calibration:
     """Return the twin (or its path) fitted to the observed traces, with its errors on the held-out ones.
+
+    ``steps``: the server's own, to which the steps' coefficients are fitted; the traces then show the way in alone.
 
     Without held-out traces each observed one is simulated in full, fitted on the first half of its requests by
     arrival, and its errors are those of the second half.
@@ -150,7 +155,10 @@ def calibrate(
         for source, half in zip(observed, chosen, strict=True)
     ]
     priors = known_priors(known := known_of(observed[0].trace, config, options))
-    found = _fitted(ready, known, config, options, priors=priors, report=report)
+    if steps is None:
+        found = _fitted(ready, known, config, options, priors=priors, report=report)
+    else:
+        found = fit_to_steps(steps, ready, config, priors=priors, seed=options.seed, report=report)
     fitted, held_out, how = _both_parts(observed, holdout, halves, found.config, options)
     parts = zip(observed, chosen, strict=True)
     spans = [range_of([source.trace], [half], is_fitted=True) for source, half in parts]
@@ -167,7 +175,12 @@ def calibrate(
         fit=found,
         beyond=beyond_load(found, ready, ranges=spans, priors=priors),
         bands=bands_of(calibration.fitted_on.pairs, calibration.held_out.pairs),
-        notes=(*calibration.notes, *absent_candidates(observed[0].trace, config, options)),
+        unseen=how if steps is None else f"{how}; its steps are from {', '.join(steps.names)}",
+        notes=(
+            *calibration.notes,
+            *(() if steps is None else steps.remarks),
+            *absent_candidates(observed[0].trace, config, options),
+        ),
     )
 
 

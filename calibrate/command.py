@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from calibrate.compare.network import NetworkFigures
     from calibrate.findings import Calibration, NamedTrace, Options
     from calibrate.gate.verdict import Verdict
+    from calibrate.steps.step_logs import StepLogs
     from replay import TwinConfig
 
 
@@ -44,6 +45,23 @@ class Traces:
     repeats: Sequence[NamedTrace]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepLogPaths:
+    """What ``--steps`` names, and the observed traces' paths, beside which ``auto`` looks."""
+
+    asked: Sequence[Path]
+    traces: Sequence[Path]
+
+    def read(self, *, is_async: bool) -> StepLogs:
+        """Return the steps, after printing what is left out of them."""
+        from calibrate.steps.step_logs import read_step_logs
+
+        logs = read_step_logs(self.asked, traces=self.traces, is_async=is_async)
+        for remark in logs.remarks:
+            tell(f"note: {remark}")
+        return logs
+
+
 def network_of(text: str | None, traces: Traces) -> NetworkFigures | None:
     """Return the client's network as given, ``rtt=measured`` as the first trace's header has it."""
     from calibrate.compare.network import parse_network
@@ -61,11 +79,12 @@ def calibration_of(
     options: Options,
     latency_model: str | None = None,
     accepts_flags: bool = False,
+    steps: StepLogPaths | None = None,
 ) -> Calibration:
     """Return the requested result: two traces compared, or a twin compared with traces, fitted first or as configured.
 
     ``latency_model``: another than the twin's file names. Raises ConfigError if a header has other server flags than
-    the twin, unless ``accepts_flags``.
+    the twin, unless ``accepts_flags``. ``steps``: files of the server's own steps, to fit them to.
     """
     from calibrate import calibration_run
     from calibrate.fit_progress import fit_progress
@@ -99,9 +118,10 @@ def calibration_of(
         return calibration_run.compare_with_twin(
             traces.observed, twin, options, holdout=held_out, repeats=repeats
         )
+    logs = None if steps is None else steps.read(is_async=twin.engine.async_scheduling)
     with fit_progress() as progress:
         return calibration_run.calibrate(
-            traces.observed, twin, options, holdout=held_out, repeats=repeats, report=progress
+            traces.observed, twin, options, holdout=held_out, repeats=repeats, steps=logs, report=progress
         )
 
 

@@ -52,6 +52,7 @@ class StepFit:
     model: Extended
     coefficients: tuple[Coefficient, ...]
     correlation: Floats
+    condition_number: float
     loss: float
     converged: bool
     num_steps: int
@@ -75,7 +76,10 @@ def fit_steps(
     theta = found.x * task.scale
     spread = task.uncertainty(found, seed=seed)
     coefficients = coefficients_of(NAMES, theta, spread=spread, scale=task.scale, priors=task.priors)
-    rounded = [round(float(each), decimals_of(name) - SPARE_DECIMALS) for name, each in zip(NAMES, theta, strict=True)]
+    rounded = [
+        round(float(each), decimals_of(name) - SPARE_DECIMALS)
+        for name, each in zip(NAMES, theta, strict=True)
+    ]
     model = replace(task.base, **dict(zip(NAMES, rounded, strict=True)))
     ratio, prompts = task.ratios(found.x), task.has_prompts()
     took = np.concatenate([log.took_us[log.known()] for log in logs])
@@ -83,6 +87,7 @@ def fit_steps(
         model=model,
         coefficients=tuple(coefficients),
         correlation=spread.correlation,
+        condition_number=spread.condition_number,
         loss=float(robust(ratio / task.noise).mean()),
         converged=bool(found.status > 0),
         num_steps=sum(map(len, logs)),
@@ -176,8 +181,9 @@ class _StepTask:
     def residuals(self, x: Floats) -> Floats:
         """Return what is squared and added up: of the times, then of the priors, both with heavy tails."""
         data = self.ratios(x) / self.noise
-        off = np.concatenate([_softened(data) / np.sqrt(STEPS_PER_OBSERVATION), _softened(self._widths_off(x))])
-        return off
+        return np.concatenate(
+            [_softened(data) / np.sqrt(STEPS_PER_OBSERVATION), _softened(self._widths_off(x))]
+        )
 
     def _widths_off(self, x: Floats) -> Floats:
         """Return how many widths each coefficient with a prior is off."""

@@ -83,7 +83,10 @@ def series_of(logged: LoggedSteps, *, name: str, is_async: bool) -> tuple[list[S
     found = [_series(part) for part in parts]
     num_known = sum(int(each.known().sum()) for each in found)
     num_prefills = sum(int((each.known() & each.has_prompts).sum()) for each in found)
-    for number, least, what in ((num_known, MIN_STEPS, "steps"), (num_prefills, MIN_PREFILLS, "with prompts")):
+    for number, least, what in (
+        (num_known, MIN_STEPS, "steps"),
+        (num_prefills, MIN_PREFILLS, "with prompts"),
+    ):
         if number < least:
             raise TraceError(
                 f"{name}: got {number} known times of steps{'' if what == 'steps' else ' ' + what}, expected at least "

@@ -107,9 +107,7 @@ def _known(value: int | None) -> float:
 
 def _unsaid(number: int) -> dict[str, Floats]:
     """Return the columns of what vLLM's log does not say."""
-    return {
-        name: np.full(number, np.nan) for name in ("prefill_cached", "decode_context", "prompt_variance")
-    }
+    return {name: np.full(number, np.nan) for name in ("prefill_cached", "decode_context", "prompt_variance")}
 
 
 def _of_table(content: bytes, *, name: str) -> LoggedSteps:

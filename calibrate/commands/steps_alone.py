@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from calibrate.steps.step_logs import StepLogs
     from replay import TwinConfig
 
-WITHOUT_TRACE = "alpha0 to alpha3 stay as configured: steps say nothing of the way into the engine. A trace with them shows it"
+WITHOUT_TRACE = (
+    "alpha0 to alpha3 stay as configured: steps do not show the way into the engine; a trace beside them does"
+)
 
 
 def fit_steps_alone(asked: CalibrateOptions) -> StepFit:

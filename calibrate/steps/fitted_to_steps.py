@@ -15,7 +15,7 @@ from calibrate.fit.objective.priors import Prior
 from calibrate.fit.pipeline import held_coefficient
 from calibrate.fit.result import Fit
 from calibrate.fit.search import Report
-from calibrate.steps.step_fit import NAMES, StepFit, fit_steps
+from calibrate.steps.step_fit import StepFit, fit_steps
 from calibrate.steps.step_logs import StepLogs
 from calibrate.steps.way_in import fit_way_in
 from sim import Blackbox

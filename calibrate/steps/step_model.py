@@ -29,7 +29,7 @@ def _slowdowns(model: Extended, series: StepSeries, compute: Floats, alone: Floa
     duty, before, found = 0.0, -math.inf, []
     columns = (series.begin_us, series.end_us, compute, alone)
     for begin, end, compute_us, usual_us in zip(*(each.tolist() for each in columns), strict=True):
-        start = begin if begin == begin else max(end - usual_us, before)  # NaN: the engine may have waited
+        start = max(end - usual_us, before) if math.isnan(begin) else begin  # NaN: it may have waited
         duty *= math.exp(min(before - start, 0.0) / tau_us)
         slowdown = throttled_us(compute_us, duty, kappa, u0, tau_us) / compute_us if compute_us > 0 else 1.0
         took_us = max(end - start, 1.0)

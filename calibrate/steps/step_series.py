@@ -54,7 +54,12 @@ class StepSeries:
 
     def summed(self, step_us: Floats) -> Floats:
         """Return the times of steps [n] added up as the observed ones are [m]."""
-        return np.bincount(self.group, step_us, len(self.took_us))
+        return added(self.group, step_us, number=len(self.took_us))
+
+
+def added(group: Int64s, values: Floats, *, number: int) -> Floats:
+    """Return the values [n] added up by group [number]."""
+    return np.asarray(np.bincount(group, values, number), np.float64)
 
 
 def series_of(logged: LoggedSteps, *, name: str, is_async: bool) -> tuple[list[StepSeries], list[str]]:
@@ -96,10 +101,8 @@ def series_of(logged: LoggedSteps, *, name: str, is_async: bool) -> tuple[list[S
 
 
 def _rows(logged: LoggedSteps, rows: Int64s) -> LoggedSteps:
-    columns = {
-        each.name: getattr(logged, each.name)[rows] for each in fields(logged) if each.name != "is_whole"
-    }
-    return replace(logged, **columns)
+    held = {each.name: getattr(logged, each.name) for each in fields(logged) if each.name != "is_whole"}
+    return replace(logged, **{name: values[rows] for name, values in held.items() if values is not None})
 
 
 def _series(logged: LoggedSteps) -> StepSeries:
@@ -116,8 +119,8 @@ def _series(logged: LoggedSteps) -> StepSeries:
         begin_us=np.where(follows & np.isfinite(took), ends - took, np.nan),
         end_us=ends,
         group=group,
-        took_us=np.bincount(group, took, number),  # NaN of one is NaN of all
-        has_prompts=np.bincount(group, logged.prefill_tokens, number) > 0,
+        took_us=added(group, took, number=number),  # NaN of one is NaN of all
+        has_prompts=added(group, logged.prefill_tokens, number=number) > 0,
     )
 
 
@@ -163,11 +166,12 @@ def _batch(logged: LoggedSteps) -> StepBatch:
     longest ends first.
     """
     prompts = np.maximum(logged.prefill_requests, 1.0)
-    cached = np.nan_to_num(logged.prefill_cached)
-    mean = logged.prefill_tokens / prompts
-    spread = np.where(cached > 0, 0.0, np.nan_to_num(logged.prompt_variance))
+    nothing = np.zeros(len(logged))
+    cached = nothing if logged.prefill_cached is None else logged.prefill_cached
+    variance = nothing if logged.prompt_variance is None else logged.prompt_variance
+    mean, spread = logged.prefill_tokens / prompts, np.where(cached > 0, 0.0, variance)
     pairs = logged.prefill_tokens * cached / prompts + prompts * (mean * (mean + 1) + spread) / 2
-    context = np.where(np.isfinite(logged.decode_context), logged.decode_context, list(_contexts(logged)))
+    context = np.array(list(_contexts(logged))) if logged.decode_context is None else logged.decode_context
     columns = {
         "num_prefill_tokens": logged.prefill_tokens,
         "num_decode_tokens": logged.decode_tokens,

@@ -50,31 +50,39 @@ def _row(
 ) -> dict[str, float]:
     """Return a step's columns; ``engines``: the numbers of those met so far."""
     try:
-        record = _object(parse(line))
-        event = _object(record.get("event", record))
-        if event.get("capture_mode") == "sampled":
-            raise TraceError(
-                f"{where}: got forward-pass metrics that are a sample of the steps, expected all (DYN_FPM_MODE=full)"
-            )
-        metrics = _object(event.get("fpm", event))
-        if metrics.get("version", VERSION) != VERSION:
-            raise ValueError(f"version {metrics['version']!r}")
-        scheduled = _object(metrics.get("scheduled_requests", metrics))
-        if "wall_time" not in metrics or "num_decode_requests" not in scheduled:
-            raise ValueError("no wall_time or no num_decode_requests")
+        event = _event(parse(line))
+        metrics, scheduled = _metrics(event)
         found = {key: _number(scheduled.get(field, 0)) for key, field in COUNTS.items()}
         worker = (str(metrics.get("worker_id", "")), _number(metrics.get("dp_rank", 0)))
         seen_ms = event.get("observed_at_unix_ms")
-        return {
-            **found,
-            "decode_tokens": found["decode_requests"],
-            "engine": float(engines.setdefault(worker, len(engines))),
-            "number": _number(metrics.get("counter_id", 0)),
+        times = {
             "duration_us": 1e6 * _number(metrics["wall_time"], most=MOST_US / 1e6),
             "end_us": float("nan") if seen_ms is None else 1e3 * _number(seen_ms, most=MOST_US / 1e3),
         }
-    except (TypeError, ValueError, RecursionError) as error:
+        number = _number(metrics.get("counter_id", 0))
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise TraceError(f"{where}: got {error}, expected forward-pass metrics of a step") from error
+    if event.get("capture_mode") == "sampled":
+        raise TraceError(f"{where}: got a sample of the forward passes, expected all (DYN_FPM_MODE=full)")
+    engine = float(engines.setdefault(worker, len(engines)))
+    return {**found, **times, "decode_tokens": found["decode_requests"], "engine": engine, "number": number}
+
+
+def _event(record: object) -> Record:
+    """Return what the envelope of a trace holds; a record without one as it is."""
+    outer = _object(record)
+    return _object(outer.get("event", outer))
+
+
+def _metrics(event: Record) -> tuple[Record, Record]:
+    """Return the metrics and those of the scheduled requests. Raises ValueError or TypeError for others."""
+    metrics = _object(event.get("fpm", event))
+    if metrics.get("version", VERSION) != VERSION:
+        raise ValueError(f"version {metrics['version']!r}")
+    scheduled = _object(metrics.get("scheduled_requests", metrics))
+    if "wall_time" not in metrics or "num_decode_requests" not in scheduled:
+        raise ValueError("no wall_time or no num_decode_requests")
+    return metrics, scheduled
 
 
 def _object(value: object) -> Record:

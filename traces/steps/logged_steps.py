@@ -29,7 +29,7 @@ AVERAGES: Final = "Avg prompt throughput"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedSteps:
-    """Steps as columns [n] in the order of the file, float64; NaN where the file does not say.
+    """Steps as columns [n] in the order of the file, float64; NaN, or no column, where it does not say.
 
     ``engine``: a number for each engine. ``number``: its own count of steps. Requests and tokens that it prefilled and
     decoded. ``prefill_cached``: KV entries that its prompts had before it, ``decode_context``: those that its decodes
@@ -43,11 +43,11 @@ class LoggedSteps:
     prefill_tokens: Floats
     decode_requests: Floats
     decode_tokens: Floats
-    prefill_cached: Floats
-    decode_context: Floats
-    prompt_variance: Floats
     duration_us: Floats
     end_us: Floats
+    prefill_cached: Floats | None = None
+    decode_context: Floats | None = None
+    prompt_variance: Floats | None = None
     is_whole: bool = False
 
     def __len__(self) -> int:
@@ -97,17 +97,11 @@ def _of_rows(rows: list[EngineStep]) -> LoggedSteps:
         decode_tokens=column("num_decode_tokens"),
         duration_us=column("duration_us"),
         end_us=column("end_unix_us"),
-        **_unsaid(len(rows)),
     )
 
 
 def _known(value: int | None) -> float:
     return float("nan") if value is None else float(value)
-
-
-def _unsaid(number: int) -> dict[str, Floats]:
-    """Return the columns of what vLLM's log does not say."""
-    return {name: np.full(number, np.nan) for name in ("prefill_cached", "decode_context", "prompt_variance")}
 
 
 def _of_table(content: bytes, *, name: str) -> LoggedSteps:
@@ -137,7 +131,6 @@ def _of_table(content: bytes, *, name: str) -> LoggedSteps:
         decode_tokens=decode,
         duration_us=needed["duration_us"],
         end_us=ends,
-        **_unsaid(len(table)),
     )
 
 

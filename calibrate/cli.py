@@ -24,7 +24,7 @@ from traces.facts import say_json
 from traces.strict.option_table import with_option_tables
 
 if TYPE_CHECKING:
-    from calibrate.command import StepLogPaths, Traces
+    from calibrate.command import Traces
     from calibrate.findings import Calibration, Options
     from calibrate.gate.verdict import Baseline, Gate
 
@@ -295,7 +295,7 @@ def _calibrated(
 ) -> Calibration:
     """Compare or fit, write the requested files, print the results, and return them."""
     from calibrate.ci.run_gate import announce, verdict_on
-    from calibrate.command import calibration_of, summarise, write_all
+    from calibrate.command import StepLogPaths, calibration_of, summarise, write_all
 
     report, is_stdout_free = asked.traces.folder, not asked.result.as_json
     calibration = calibration_of(
@@ -305,7 +305,7 @@ def _calibrated(
         options=options,
         latency_model=None if asked.twin.steps else _latency_model(asked),
         accepts_flags=asked.fitting.accept_flags or gate is not None,
-        steps=_step_paths(asked),
+        steps=StepLogPaths(asked=asked.twin.steps or [], traces=asked.traces.paths),
     )
     verdict = None if gate is None else verdict_on(calibration, *gate)
     documents = write_all(
@@ -323,11 +323,3 @@ def _calibrated(
     if verdict is not None:
         announce(verdict, calibration, junit=asked.gate.junit, is_stdout_free=is_stdout_free)
     return calibration
-
-
-def _step_paths(asked: CalibrateOptions) -> StepLogPaths | None:
-    """Return where the server's own steps are, None where the fit is to requests alone."""
-    from calibrate.command import StepLogPaths
-
-    steps = asked.twin.steps
-    return None if steps is None else StepLogPaths(asked=steps, traces=asked.traces.paths)

@@ -47,19 +47,22 @@ class Traces:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLogPaths:
-    """What ``--steps`` names, and the observed traces' paths, beside which ``auto`` looks."""
+    """What ``--steps`` names, nothing without it, and the observed traces' paths, beside which ``auto`` looks."""
 
-    asked: Sequence[Path]
-    traces: Sequence[Path]
+    asked: Sequence[Path] = ()
+    traces: Sequence[Path] = ()
 
-    def read(self, *, is_async: bool) -> StepLogs:
-        """Return the steps, after printing what is left out of them."""
+    def read(self, twin: TwinConfig) -> StepLogs:
+        """Return the steps of a twin's server, after printing what is left out of them."""
         from calibrate.steps.step_logs import read_step_logs
 
-        logs = read_step_logs(self.asked, traces=self.traces, is_async=is_async)
+        logs = read_step_logs(self.asked, traces=self.traces, is_async=twin.engine.async_scheduling)
         for remark in logs.remarks:
             tell(f"note: {remark}")
         return logs
+
+
+NO_PATHS = StepLogPaths()
 
 
 def network_of(text: str | None, traces: Traces) -> NetworkFigures | None:
@@ -79,7 +82,7 @@ def calibration_of(
     options: Options,
     latency_model: str | None = None,
     accepts_flags: bool = False,
-    steps: StepLogPaths | None = None,
+    steps: StepLogPaths = NO_PATHS,
 ) -> Calibration:
     """Return the requested result: two traces compared, or a twin compared with traces, fitted first or as configured.
 
@@ -88,11 +91,8 @@ def calibration_of(
     """
     from calibrate import calibration_run
     from calibrate.fit_progress import fit_progress
-    from calibrate.flags.evidence import check_shown
-    from calibrate.flags.headers import check_flags
     from calibrate.flags.known_model_and_gpu import absent_candidates
     from calibrate.not_measured import refuse_unmeasured
-    from traces import ConfigError
 
     repeats, held_out = traces.repeats, traces.holdout
     if config is None:
@@ -106,23 +106,34 @@ def calibration_of(
     twin = _load(config, latency_model, fit=fit, sources=sources, is_async_open=options.infer_async)
     for note in absent_candidates(traces.observed[0].trace, twin, options) if fit else ():
         tell(f"note: {note}")
+    _check_twin(sources, twin, is_async_open=options.infer_async, accepts_flags=accepts_flags)
+    if not fit:
+        return calibration_run.compare_with_twin(
+            traces.observed, twin, options, holdout=held_out, repeats=repeats
+        )
+    logs = steps.read(twin)
+    with fit_progress() as progress:
+        return calibration_run.calibrate(
+            traces.observed, twin, options, holdout=held_out, repeats=repeats, steps=logs, report=progress
+        )
+
+
+def _check_twin(
+    sources: Sequence[NamedTrace], twin: TwinConfig, *, is_async_open: bool, accepts_flags: bool
+) -> None:
+    """Print what the simulation ignores of traces. Raises ConfigError for other flags, unless they are accepted."""
+    from calibrate.flags.evidence import check_shown
+    from calibrate.flags.headers import check_flags
+    from traces import ConfigError
+
     try:
-        check_flags(sources, twin, is_async_open=options.infer_async)
+        check_flags(sources, twin, is_async_open=is_async_open)
         check_shown(sources, twin)
     except ConfigError as error:
         if not accepts_flags:
             raise
         tell(f"warning: {error}")
     _tell_what_is_not_simulated(sources, twin)
-    if not fit:
-        return calibration_run.compare_with_twin(
-            traces.observed, twin, options, holdout=held_out, repeats=repeats
-        )
-    logs = None if steps is None else steps.read(is_async=twin.engine.async_scheduling)
-    with fit_progress() as progress:
-        return calibration_run.calibrate(
-            traces.observed, twin, options, holdout=held_out, repeats=repeats, steps=logs, report=progress
-        )
 
 
 def twin_of_header(

@@ -25,19 +25,17 @@ WITHOUT_TRACE = (
 
 def fit_steps_alone(asked: CalibrateOptions) -> StepFit:
     """Fit the steps of a twin to a server's log of them, print the coefficients, and write what was asked for."""
+    from calibrate.command import StepLogPaths
     from calibrate.fit.objective.known_server import known_server
     from calibrate.fit.objective.priors import known_priors
     from calibrate.steps.fitted_to_steps import steps_of
-    from calibrate.steps.step_logs import read_step_logs
     from replay import load_config
 
     config, server = _checked(asked), asked.server
     twin = load_config(config, allows_cluster=False)
     for note in twin.notes:
         tell(f"note: {note}")
-    logs = read_step_logs(asked.twin.steps or [], traces=(), is_async=twin.engine.async_scheduling)
-    for remark in logs.remarks:
-        tell(f"note: {remark}")
+    logs = StepLogPaths(asked=asked.twin.steps or []).read(twin)
     known = known_server(ServerInfo(), twin, model_config=server.model_config, gpu=server.gpu, tp=server.tp)
     found = steps_of(logs, twin, priors=known_priors(known), seed=asked.result.seed)
     document = document_of(found, logs)

@@ -177,8 +177,8 @@ class _StepTask:
         """Return coefficients whose times of steps that only decode add up to the observed ones.
 
         A step is now and then much longer than usual, so that the mean is above the typical time, which a robust fit
-        finds; a request's waits are sums of many steps, that is of means. Steps with prompts take no part: theirs differ
-        from any smooth curve (tiles), not by chance.
+        finds; a request's waits are sums of many steps, that is of means. Steps with prompts take no part: theirs
+        differ from any smooth curve (tiles), not by chance.
         """
         ratio, took = self.ratios(x), self.took_us()
         usual = (np.abs(ratio) < FAR) & ~self.has_prompts()

@@ -22,6 +22,13 @@ class StepLogs:
     names: tuple[str, ...]
     remarks: tuple[str, ...]
 
+    def told(self, how: str) -> str:
+        """Return why requests are new to a fit, and which steps it has seen, if any."""
+        return f"{how}; its steps are from {', '.join(self.names)}" if self.names else how
+
+
+NO_STEPS = StepLogs(series=(), names=(), remarks=())
+
 
 def read_step_logs(asked: Sequence[Path], *, traces: Sequence[Path], is_async: bool) -> StepLogs:
     """Return the steps in the files that ``--steps`` names, ``auto`` being those beside the ``traces``.

@@ -31,10 +31,6 @@ NAMES = ("beta0", "beta1", "beta2", *EXTENDED_FITTED)
 NOISE = 0.04
 """Relative spread of a step's time, at least: below, single steps would outweigh what the model leaves out."""
 STEPS_PER_OBSERVATION = 20.0
-TIMES = ("beta0", "beta1", "beta2", "beta3", "beta4", "floor")
-"""Coefficients of which a step's time is a multiple, the others being as they are."""
-FAR = np.log(5.0)
-"""A time that is so far from the model's is of a fault, not of a step."""
 LEAST_TAU_S = 0.003
 START_KAPPA = 0.3
 """Where a search begins that no prior draws away from 0: there the threshold and the time have no effect."""
@@ -77,15 +73,14 @@ def fit_steps(
     first = task.solved(task.start())
     task = replace(task, noise=max(NOISE, task.spread(first.x)))
     found = task.solved(first.x)
-    x = task.levelled(found.x)
-    theta, spread = x * task.scale, task.uncertainty(found, seed=seed, moved=x - found.x)
+    theta, spread = found.x * task.scale, task.uncertainty(found, seed=seed)
     coefficients = coefficients_of(NAMES, theta, spread=spread, scale=task.scale, priors=task.priors)
     rounded = [
         round(float(each), decimals_of(name) - SPARE_DECIMALS)
         for name, each in zip(NAMES, theta, strict=True)
     ]
     model = replace(task.base, **dict(zip(NAMES, rounded, strict=True)))  # type: ignore[arg-type]  # numbers, by name
-    ratio, prompts, took = task.ratios(x), task.has_prompts(), task.took_us()
+    ratio, prompts, took = task.ratios(found.x), task.has_prompts(), task.took_us()
     return StepFit(
         model=model,
         coefficients=tuple(coefficients),
@@ -173,20 +168,6 @@ class _StepTask:
             parts.append(np.log(log.summed(predicted_us(model, log))[known] / log.took_us[known]))
         return np.concatenate(parts)
 
-    def levelled(self, x: Floats) -> Floats:
-        """Return coefficients whose times of steps that only decode add up to the observed ones.
-
-        A step is now and then much longer than usual, so that the mean is above the typical time, which a robust fit
-        finds; a request's waits are sums of many steps, that is of means. Steps with prompts take no part: theirs
-        differ from any smooth curve (tiles), not by chance.
-        """
-        ratio, took = self.ratios(x), self.took_us()
-        usual = (np.abs(ratio) < FAR) & ~self.has_prompts()
-        if not usual.any():
-            return x
-        longer = took[usual].sum() / (np.exp(ratio) * took)[usual].sum()
-        return np.where(np.isin(NAMES, TIMES), x * longer, x)
-
     def took_us(self) -> Floats:
         """Return the observed times that are known."""
         return np.concatenate([log.took_us[log.known()] for log in self.logs])
@@ -222,11 +203,8 @@ class _StepTask:
         inside = np.clip(start, low + 1e-9, high - 1e-9)
         return least_squares(self.residuals, inside, bounds=(low, high), xtol=1e-5, ftol=1e-5)
 
-    def uncertainty(self, found: OptimizeResult, *, seed: int, moved: Floats) -> Uncertainty:
-        """Return the coefficients' spread: times drawn anew in blocks, priors moved by their widths.
-
-        ``moved``: from the optimum to the coefficients that are given.
-        """
+    def uncertainty(self, found: OptimizeResult, *, seed: int) -> Uncertainty:
+        """Return the coefficients' spread: times drawn anew in blocks, priors moved by their widths."""
         num_times = len(found.fun) - len(self._widths_off(found.x))
         slopes, residual = found.jac[:num_times], found.fun[:num_times]
         of_priors = found.jac[num_times:]
@@ -240,7 +218,7 @@ class _StepTask:
         steps = -pulled @ inverse
         low, high = self.limits()
         return Uncertainty(
-            replicates=np.clip(found.x + moved + steps, low, high) * self.scale,
+            replicates=np.clip(found.x + steps, low, high) * self.scale,
             covariance=np.cov(steps * self.scale, rowvar=False),
             correlation=np.corrcoef(steps + LEAST_SLOPE * generator.normal(size=steps.shape), rowvar=False),
             condition_number=float(np.sqrt(np.linalg.cond(curvature + LEAST_SLOPE * np.eye(len(found.x))))),

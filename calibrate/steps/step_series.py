@@ -73,6 +73,8 @@ def series_of(logged: LoggedSteps, *, name: str, is_async: bool) -> tuple[list[S
             f"{name}: got times of waiting for a step's result, which with async scheduling is less than the step; "
             "expected lines that begin with the time in full (docs/how-to/learn-from-steps.md)"
         )
+    if len(logged) == 0:
+        raise TraceError(f"{name}: got no steps, expected at least {MIN_STEPS}")
     most = float(max(logged.prefill_requests.max(), logged.decode_requests.max()))
     if most > MOST_REQUESTS:
         raise TraceError(f"{name}: got a step of {most:g} requests, expected at most {MOST_REQUESTS:,}")

@@ -109,19 +109,22 @@ def _of_table(content: bytes, *, name: str) -> LoggedSteps:
     import pandas as pd
 
     try:
-        table = pd.read_csv(io.BytesIO(content))
-        needed = {column: _numbers(table, column) for column in NEEDED}
-        ends = np.full(len(table), np.nan)
-        if "end_unix_us" in table and not table["end_unix_us"].isna().any():
-            # Without the engine, the end of the step before is not known.
-            ends, _ = _numbers(table, "end_unix_us"), _numbers(table, "engine")
+        return _of_columns(pd.read_csv(io.BytesIO(content)))
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise TraceError(f"{name}: got {error}, expected columns {', '.join(NEEDED)}") from error
+
+
+def _of_columns(table: pd.DataFrame) -> LoggedSteps:
+    """Return a table's steps. Raises KeyError, TypeError or ValueError."""
 
     def other(column: str, otherwise: Floats) -> Floats:
         return _numbers(table, column) if column in table else otherwise
 
-    prefill, decode = needed["num_prefill_tokens"], needed["num_decode_tokens"]
+    prefill, decode, duration = (_numbers(table, column) for column in NEEDED)
+    ends = np.full(len(table), np.nan)
+    if "end_unix_us" in table and not table["end_unix_us"].isna().any():
+        # Without the engine, the end of the step before is not known.
+        ends, _ = _numbers(table, "end_unix_us"), _numbers(table, "engine")
     return LoggedSteps(
         engine=other("engine", np.zeros(len(table))),
         number=other("step", np.arange(len(table), dtype=np.float64)),
@@ -129,7 +132,7 @@ def _of_table(content: bytes, *, name: str) -> LoggedSteps:
         prefill_tokens=prefill,
         decode_requests=other("num_decode_requests", decode),
         decode_tokens=decode,
-        duration_us=needed["duration_us"],
+        duration_us=duration,
         end_us=ends,
     )
 

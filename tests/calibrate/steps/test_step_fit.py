@@ -87,17 +87,17 @@ def test_the_cost_of_a_prefill_token_is_known_and_its_interval_holds_the_truth(f
     assert by_name["tau_s"].is_prior_led
 
 
-def test_steps_that_are_now_and_then_much_longer_keep_their_total() -> None:
+def test_a_few_steps_that_are_much_longer_do_not_move_the_fit() -> None:
     load = workload(200, rate=6, seed=4, prompt=PROMPTS)
     logged = logged_steps(load, SERVER)
-    slow = np.where(np.arange(len(logged)) % 10 == 0, 1.5, 1.0)
+    slow = np.where(np.arange(len(logged)) % 20 == 0, 3.0, 1.0)
     took = np.diff(logged.end_us, prepend=logged.end_us[0]) * slow
     (steps,), _ = series_of(
         replace(logged, end_us=logged.end_us[0] + np.cumsum(took)), name="made", is_async=False
     )
     fitted = fit_steps([steps], Blackbox(), priors=GPU)
-    assert fitted.decode_off == pytest.approx(0, abs=0.01)
-    assert fitted.decode_mape > 0.05
+    assert off(fitted.model, series(SERVER, rate=6, seed=2)) == pytest.approx(0, abs=0.02)
+    assert fitted.decode_mape > 0.02
 
 
 def test_forward_passes_and_a_log_of_the_same_server_agree() -> None:

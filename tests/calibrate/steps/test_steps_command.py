@@ -107,17 +107,17 @@ def test_with_its_trace_the_way_in_is_found_and_the_report_written(
         ),
         (
             "--steps none --config twin.yaml",
-            1,
+            3,
             "none: got No such file or directory, expected a file of a server's",
         ),
         (
             "--steps twin.yaml --config twin.yaml",
-            1,
+            3,
             "twin.yaml: got no engine steps, expected a line for each step",
         ),
         (
             "--steps waits.steps.csv --config async.yaml",
-            1,
+            3,
             "waits.steps.csv: got times of waiting for a step's result",
         ),
         (

@@ -74,7 +74,6 @@ def _checked(asked: CalibrateOptions) -> Path:
 def document_of(found: StepFit, logs: StepLogs) -> dict[str, object]:
     """Return the fit for machines; times in µs, errors as fractions."""
     return {
-        "kind": "vtwin steps",
         "schema_version": 1,
         "files": list(logs.names),
         "num_steps": found.num_steps,

@@ -45,6 +45,8 @@ from calibrate.run_to_run.bands import bands_of
 from calibrate.run_to_run.pace_today import AtPace, pace_today
 from calibrate.run_to_run.server_pace import run_to_run
 from calibrate.simulated_side import against_trace, against_twin
+from calibrate.steps.fitted_to_steps import fit_to_steps
+from calibrate.steps.step_logs import NO_STEPS, StepLogs
 from replay.model.matmuls import Tiles
 from replay.twin import twin_of
 from replay.twin.fitted import range_of, union
@@ -127,12 +129,13 @@ def calibrate(
     *,
     holdout: Sequence[NamedTrace] = (),
     repeats: Sequence[NamedTrace] = (),
+    steps: StepLogs = NO_STEPS,
     report: Report | None = None,
 ) -> Calibration:
     """Return the twin (or its path) fitted to the observed traces, with its errors on the held-out ones.
 
     Without held-out traces each observed one is simulated in full, fitted on the first half of its requests by
-    arrival, and its errors are those of the second half.
+    arrival, and its errors are those of the second half. ``steps``: the server's own; the traces then show the way in.
     """
     _check_memory([*observed, *holdout], options)
     options, config = _with_run_to_run(options, [*observed, *holdout], repeats), twin_of(config)
@@ -150,7 +153,7 @@ def calibrate(
         for source, half in zip(observed, chosen, strict=True)
     ]
     priors = known_priors(known := known_of(observed[0].trace, config, options))
-    found = _fitted(ready, known, config, options, priors=priors, report=report)
+    found = _fitted(ready, known, config, options, priors=priors, steps=steps, report=report)
     fitted, held_out, how = _both_parts(observed, holdout, halves, found.config, options)
     parts = zip(observed, chosen, strict=True)
     spans = [range_of([source.trace], [half], is_fitted=True) for source, half in parts]
@@ -160,14 +163,14 @@ def calibrate(
     range_ = without_missed(loads, met).within(found.config.engine.max_num_seqs)
     found = replace(found, config=replace(found.config, fitted=range_, pace=pace))
     calibration = _assembled(
-        held_out, fitted, options=options, repeats=repeats, config=found.config, unseen=how
+        held_out, fitted, options=options, repeats=repeats, config=found.config, unseen=steps.told(how)
     )
     return replace(
         calibration,
         fit=found,
         beyond=beyond_load(found, ready, ranges=spans, priors=priors),
         bands=bands_of(calibration.fitted_on.pairs, calibration.held_out.pairs),
-        notes=(*calibration.notes, *absent_candidates(observed[0].trace, config, options)),
+        notes=(*calibration.notes, *steps.remarks, *absent_candidates(observed[0].trace, config, options)),
     )
 
 
@@ -187,9 +190,15 @@ def _fitted(
     options: Options,
     *,
     priors: Mapping[str, Prior],
+    steps: StepLogs,
     report: Report | None,
 ) -> Fit:
-    """Return the fit; where it may choose, its candidates include the models derived from model and GPU."""
+    """Return the fit; where it may choose, its candidates include the models derived from model and GPU.
+
+    ``steps``: the server's own, if any, which it is then a fit to.
+    """
+    if steps.series:
+        return fit_to_steps(steps, ready, config, priors=priors, seed=options.seed, report=report)
     is_open = options.latency_model == "auto"
     return fit(
         ready,

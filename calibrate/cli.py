@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import click
 import typer
 
 from calibrate.commands.options import (
@@ -46,11 +47,16 @@ def calibrate(asked: CalibrateOptions) -> object:
         return None
     from calibrate.ci.run_gate import gate_of
 
+    asked = _with_steps(asked)
+    if not asked.traces.paths:
+        from calibrate.commands.steps_alone import fit_steps_alone
+
+        return fit_steps_alone(asked)
     asked = _from_header(asked)
     _check(asked)
     gate = gate_of(asked.gate.thresholds, junit=asked.gate.junit, baseline=asked.gate.baseline)
     traces, options = _read(
-        (asked.traces.observed, asked.simulated, asked.twin.holdout or [], asked.twin.repeat or []),
+        (asked.traces.paths, asked.simulated, asked.twin.holdout or [], asked.twin.repeat or []),
         asked.measure,
         _options(asked, None if gate is None else gate[0]),
     )
@@ -138,6 +144,30 @@ def models(asked: ModelsOptions) -> None:
     )
 
 
+def _with_steps(asked: CalibrateOptions) -> CalibrateOptions:
+    """Return the options, those that ``--steps`` implies included. Raises an error for what it cannot go with."""
+    from traces import ConfigError
+
+    fitting, steps = asked.fitting, asked.twin.steps
+    if not asked.traces.paths and steps is None:
+        raise click.UsageError("Missing argument 'OBSERVED…'.")
+    if asked.traces.paths and asked.traces.report is None:
+        raise click.UsageError("Missing option '--report'.")
+    if steps is None:
+        return asked
+    others = {
+        "--infer-async": fitting.infer_async,
+        "--fit-alpha2": asked.alpha.fit_alpha2,
+        "--latency-model": fitting.latency_model not in (None, "extended"),
+    }
+    for option, is_given in others.items():
+        if is_given:
+            raise ConfigError(
+                f"{option}: cannot be combined with --steps, which fits the extended model to the steps"
+            )
+    return replace(asked, twin=replace(asked.twin, fit=True))
+
+
 def _from_header(asked: CalibrateOptions) -> CalibrateOptions:
     """Return the options, with a twin from the first trace's header if a fit has none to start from."""
     if not asked.twin.fit or asked.twin.config is not None or asked.simulated is not None:
@@ -146,8 +176,8 @@ def _from_header(asked: CalibrateOptions) -> CalibrateOptions:
 
     server = asked.server
     config = twin_of_header(
-        asked.traces.observed[0],
-        asked.traces.report,
+        asked.traces.paths[0],
+        asked.traces.folder,
         gpu=server.gpu,
         model_config=server.model_config,
         tp=server.tp,
@@ -165,13 +195,13 @@ def _check(asked: CalibrateOptions) -> None:
         simulated=asked.simulated is not None,
         config=twin.config is not None,
         fitting=twin.fit,
-        num_observed=len(asked.traces.observed),
+        num_observed=len(asked.traces.paths),
         num_holdout=len(twin.holdout or []),
     )
     check_writing(
         fit=twin.fit,
         places={
-            "--report": asked.traces.report,
+            "--report": asked.traces.folder,
             "--write-config": asked.write.write_config,
             "--write-defaults": asked.write.write_defaults,
             "--junit": asked.gate.junit,
@@ -188,6 +218,8 @@ def _check(asked: CalibrateOptions) -> None:
 
 def _latency_model(asked: CalibrateOptions) -> str | None:
     """Return the latency model that is fitted, None: the configured one."""
+    if asked.twin.steps is not None:
+        return "extended"
     is_one = asked.twin.fit and asked.twin.config is not None and asked.old.compare_latency is None
     return asked.fitting.latency_model or ("auto" if is_one else None)
 
@@ -263,16 +295,17 @@ def _calibrated(
 ) -> Calibration:
     """Compare or fit, write the requested files, print the results, and return them."""
     from calibrate.ci.run_gate import announce, verdict_on
-    from calibrate.command import calibration_of, summarise, write_all
+    from calibrate.command import StepLogPaths, calibration_of, summarise, write_all
 
-    report, is_stdout_free = asked.traces.report, not asked.result.as_json
+    report, is_stdout_free = asked.traces.folder, not asked.result.as_json
     calibration = calibration_of(
         traces,
         asked.twin.config,
         fit=asked.twin.fit,
         options=options,
-        latency_model=_latency_model(asked),
+        latency_model=None if asked.twin.steps else _latency_model(asked),
         accepts_flags=asked.fitting.accept_flags or gate is not None,
+        steps=StepLogPaths(asked=asked.twin.steps or [], traces=asked.traces.paths),
     )
     verdict = None if gate is None else verdict_on(calibration, *gate)
     documents = write_all(

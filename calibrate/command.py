@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from calibrate.compare.network import NetworkFigures
     from calibrate.findings import Calibration, NamedTrace, Options
     from calibrate.gate.verdict import Verdict
+    from calibrate.steps.step_logs import StepLogs
     from replay import TwinConfig
 
 
@@ -44,6 +45,26 @@ class Traces:
     repeats: Sequence[NamedTrace]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepLogPaths:
+    """What ``--steps`` names, nothing without it, and the observed traces' paths, beside which ``auto`` looks."""
+
+    asked: Sequence[Path] = ()
+    traces: Sequence[Path] = ()
+
+    def read(self, twin: TwinConfig) -> StepLogs:
+        """Return the steps of a twin's server, after printing what is left out of them."""
+        from calibrate.steps.step_logs import read_step_logs
+
+        logs = read_step_logs(self.asked, traces=self.traces, is_async=twin.engine.async_scheduling)
+        for remark in logs.remarks:
+            tell(f"note: {remark}")
+        return logs
+
+
+NO_PATHS = StepLogPaths()
+
+
 def network_of(text: str | None, traces: Traces) -> NetworkFigures | None:
     """Return the client's network as given, ``rtt=measured`` as the first trace's header has it."""
     from calibrate.compare.network import parse_network
@@ -61,19 +82,17 @@ def calibration_of(
     options: Options,
     latency_model: str | None = None,
     accepts_flags: bool = False,
+    steps: StepLogPaths = NO_PATHS,
 ) -> Calibration:
     """Return the requested result: two traces compared, or a twin compared with traces, fitted first or as configured.
 
     ``latency_model``: another than the twin's file names. Raises ConfigError if a header has other server flags than
-    the twin, unless ``accepts_flags``.
+    the twin, unless ``accepts_flags``. ``steps``: files of the server's own steps, to fit them to.
     """
     from calibrate import calibration_run
     from calibrate.fit_progress import fit_progress
-    from calibrate.flags.evidence import check_shown
-    from calibrate.flags.headers import check_flags
     from calibrate.flags.known_model_and_gpu import absent_candidates
     from calibrate.not_measured import refuse_unmeasured
-    from traces import ConfigError
 
     repeats, held_out = traces.repeats, traces.holdout
     if config is None:
@@ -87,22 +106,34 @@ def calibration_of(
     twin = _load(config, latency_model, fit=fit, sources=sources, is_async_open=options.infer_async)
     for note in absent_candidates(traces.observed[0].trace, twin, options) if fit else ():
         tell(f"note: {note}")
+    _check_twin(sources, twin, is_async_open=options.infer_async, accepts_flags=accepts_flags)
+    if not fit:
+        return calibration_run.compare_with_twin(
+            traces.observed, twin, options, holdout=held_out, repeats=repeats
+        )
+    logs = steps.read(twin)
+    with fit_progress() as progress:
+        return calibration_run.calibrate(
+            traces.observed, twin, options, holdout=held_out, repeats=repeats, steps=logs, report=progress
+        )
+
+
+def _check_twin(
+    sources: Sequence[NamedTrace], twin: TwinConfig, *, is_async_open: bool, accepts_flags: bool
+) -> None:
+    """Print what the simulation ignores of traces. Raises ConfigError for other flags, unless they are accepted."""
+    from calibrate.flags.evidence import check_shown
+    from calibrate.flags.headers import check_flags
+    from traces import ConfigError
+
     try:
-        check_flags(sources, twin, is_async_open=options.infer_async)
+        check_flags(sources, twin, is_async_open=is_async_open)
         check_shown(sources, twin)
     except ConfigError as error:
         if not accepts_flags:
             raise
         tell(f"warning: {error}")
     _tell_what_is_not_simulated(sources, twin)
-    if not fit:
-        return calibration_run.compare_with_twin(
-            traces.observed, twin, options, holdout=held_out, repeats=repeats
-        )
-    with fit_progress() as progress:
-        return calibration_run.calibrate(
-            traces.observed, twin, options, holdout=held_out, repeats=repeats, report=progress
-        )
 
 
 def twin_of_header(

@@ -131,6 +131,8 @@ READ = {
     *("--engine-log", "--from-trace", "--profile", "--model-config", "--fit-guided", "--fit-host", "--twin"),
 }
 """Options with a path that is read."""
+READ_HERE = {("calibrate", "--steps")}
+"""The same, of commands whose namesakes write theirs."""
 OF_COSTS = {
     (f"calibrate {name}", option) for name in ("guided", "host") for option in ("--report", "--write-config")
 }
@@ -146,7 +148,7 @@ def test_the_table_has_every_option_with_a_path_that_is_not_read() -> None:
         if parameter.opts[0].startswith("--") and isinstance(parameter.type, click.Path)
     }
     written = {each for each in WRITERS if " --" not in each[0]}
-    assert {each for each in found if each[1] not in READ} == written | OF_COSTS
+    assert {each for each in found if each[1] not in READ and each not in READ_HERE} == written | OF_COSTS
 
 
 @pytest.fixture(scope="module")

@@ -29,11 +29,11 @@ def fit_cost(asked: CalibrateOptions) -> None:
     if (config := asked.twin.config) is None:
         of = "cost" if is_guided else "time"
         raise ConfigError(f"{option}: needs --config, the twin whose engine has the {of}")
-    pair = (asked.traces.observed[0], asked.old.fit_guided or asked.old.fit_host or Path())
+    pair = (asked.traces.paths[0], asked.old.fit_guided or asked.old.fit_host or Path())
     _tell_new(option, [name, *map(str, pair), "--config", str(config)])
     of_cost = CostOptions(
         config=config,
-        report=asked.traces.report,
+        report=asked.traces.folder,
         write_config=asked.write.write_config,
         seed=asked.result.seed,
         as_json=asked.result.as_json,
@@ -48,13 +48,13 @@ def compare_latency(asked: CalibrateOptions, traces: Traces, options: Options) -
     names = asked.old.compare_latency or ""
     if (config := asked.twin.config) is None:
         raise ConfigError("--compare-latency: needs --config, the twin whose latency models to compare")
-    observed = map(str, asked.traces.observed)
+    observed = map(str, asked.traces.paths)
     _tell_new("--compare-latency", ["models", *observed, "--config", str(config), "--models", names])
     compare_models(
         names,
         traces,
         config,
-        asked.traces.report,
+        asked.traces.folder,
         fit=asked.twin.fit,
         options=options,
         as_json=asked.result.as_json,
@@ -81,7 +81,7 @@ def check_alone(asked: CalibrateOptions) -> None:
 
 
 def _check_pair(option: str, asked: CalibrateOptions) -> None:
-    observed = asked.traces.observed
+    observed = asked.traces.paths
     others = {"--fit": asked.twin.fit, "--simulated": asked.simulated, "--holdout": asked.twin.holdout}
     given = [name for name, value in others.items() if value]
     if given or len(observed) != 1:

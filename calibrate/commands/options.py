@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
+import click
 import typer
 
 from traces.console.options import JsonOption
@@ -50,6 +51,34 @@ class TraceOptions:
 
 
 @option_table
+class CalibratedTraces:
+    """The observed traces, and where the report goes; neither is needed with ``--steps``."""
+
+    observed: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="OBSERVED…", help="Observed traces: stems, headers or tables."),
+    ] = None
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder for report.json, report.md, report.html; needed with a trace."
+        ),
+    ] = None
+
+    @property
+    def paths(self) -> list[Path]:
+        """The observed traces, none where there are none."""
+        return self.observed or []
+
+    @property
+    def folder(self) -> Path:
+        """Where the report goes. Raises click.UsageError, as for any missing option."""
+        if self.report is None:
+            raise click.UsageError("Missing option '--report'.")
+        return self.report
+
+
+@option_table
 class FitTwinOptions:
     """The twin that simulates them, whether it is fitted first, and further traces that are not fitted."""
 
@@ -62,6 +91,14 @@ class FitTwinOptions:
         ),
     ] = None
     fit: Annotated[bool, typer.Option("--fit", help="Fit the twin's coefficients to the traces.")] = False
+    steps: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Fit the steps to the server's own: vLLM's log of them, a .steps.csv, Dynamo's forward-pass metrics; "
+            "may be repeated. auto: those beside the traces. The traces show the way in; without a trace that stays.",
+        ),
+    ] = None
     holdout: HoldoutOption = None
     repeat: RepeatOption = None
 
@@ -232,7 +269,7 @@ class OldSpelling:
 class CalibrateOptions:
     """All options of ``vtwin calibrate``, in the order of its help."""
 
-    traces: TraceOptions
+    traces: CalibratedTraces
     simulated: Annotated[
         Path | None, typer.Option(metavar="STEM", help="A trace to compare the observed one with.")
     ] = None

@@ -9,12 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calibrate.compare.bootstrap import Floats, finite
-from traces import TraceError
-from traces.strict.limits import MOST_US
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from replay import TwinConfig
     from sim import Step
     from traces import Trace
@@ -66,30 +62,26 @@ def read_steps(path: Path) -> EngineSteps | None:
     where the engine may have waited for work: the first step, and one in which nothing decodes. Otherwise the duration
     is the logged one, which ``as_step_times`` checks. Raises TraceError for a file that is not one.
     """
-    import pandas as pd
+    from traces.steps import read_logged_steps
 
     if not path.exists():
         return None
-    columns = ("num_prefill_tokens", "num_decode_tokens", "duration_us")
-    try:
-        table = pd.read_csv(path)
-        prefill, decode, duration = (_numbers(table, name) for name in columns)
-        if "end_unix_us" not in table or table["end_unix_us"].isna().any():
-            return EngineSteps(prefill_tokens=prefill, decode_tokens=decode, duration_us=duration)
-        ends, engines = _numbers(table, "end_unix_us"), _numbers(table, "engine")
-    except (KeyError, TypeError, ValueError, OverflowError, OSError) as error:
-        raise TraceError(f"{path.name}: got {error}, expected columns {', '.join(columns)}") from error
-    since = pd.Series(ends).groupby(engines).diff().fillna(0).to_numpy(dtype=np.float64)
+    logged = read_logged_steps(path)
+    prefill, decode, duration = logged.prefill_tokens, logged.decode_tokens, logged.duration_us
+    if not logged.has_ends:
+        return EngineSteps(prefill_tokens=prefill, decode_tokens=decode, duration_us=duration)
+    since = _since_last(logged.end_us, logged.engine)
     between = np.where(decode > 0, since, 0.0)
     return EngineSteps(prefill_tokens=prefill, decode_tokens=decode, duration_us=between, is_by_end=True)
 
 
-def _numbers(table: pd.DataFrame, name: str) -> Floats:
-    """Return a column of numbers >= 0. Raises KeyError, TypeError or ValueError."""
-    values: Floats = table[name].to_numpy(dtype=np.float64)
-    if not np.all((values >= 0) & (values <= MOST_US)):
-        raise ValueError(f"{name} that is not in [0, {MOST_US}]")
-    return values
+def _since_last(ends: Floats, engines: Floats) -> Floats:
+    """Return how long after the step before of its engine each ended; 0 of an engine's first."""
+    since = np.zeros(len(ends))
+    for engine in np.unique(engines):
+        rows = np.flatnonzero(engines == engine)
+        since[rows[1:]] = np.diff(ends[rows])
+    return since
 
 
 def as_step_times(steps: EngineSteps, trace: Trace) -> tuple[EngineSteps | None, str | None]:

@@ -375,7 +375,7 @@ def result_of(found: Refined, task: Task) -> Fit:
         if not set(objective.names) & set(EXTENDED_FITTED):
             base = Blackbox(**{name: getattr(base, name) for name in COEFFICIENTS})
     shown = coefficients_in(base)
-    coefficients = tuple(fitted[name] if name in fitted else _held(name, base) for name in shown)
+    coefficients = tuple(fitted[name] if name in fitted else held_coefficient(name, base) for name in shown)
     values = {name: round(each.value, decimals_of(name) - SPARE_DECIMALS) for name, each in fitted.items()}
     latency = replace(base, **values)
     if isinstance(latency, Extended):
@@ -414,7 +414,9 @@ def _blackbox_beside(found: Refined, *, seed: int) -> tuple[Coefficient, ...]:
         objective.names, theta, spread=spread, scale=objective.scale, priors=objective.priors
     )
     by_name = {each.name: each for each in fitted}
-    return tuple(by_name[name] if name in by_name else _held(name, objective.base) for name in COEFFICIENTS)
+    return tuple(
+        by_name[name] if name in by_name else held_coefficient(name, objective.base) for name in COEFFICIENTS
+    )
 
 
 def _spread_of(around: Surroundings, *, seed: int) -> Uncertainty:
@@ -443,7 +445,7 @@ def _scatter(objective: FitObjective, theta: Floats, *, seed: int) -> Coefficien
     )
 
 
-def _held(name: str, latency: Blackbox) -> Coefficient:
+def held_coefficient(name: str, latency: Blackbox) -> Coefficient:
     """Return a coefficient that was not fitted."""
     return Coefficient(
         name=name,

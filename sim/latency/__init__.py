@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sim.latency.physics import Physics
     from sim.latency.profiled import COLLECTIVE, OPTIONAL, TABLES, VIDURS, Floats, Profiled, axis_knots
     from sim.latency.roofline import Analytic, Roofline
+    from sim.latency.throttling import throttled_us
 
 __all__ = [
     "ALPHAS",
@@ -41,6 +42,7 @@ __all__ = [
     "check_own_model",
     "check_tiles",
     "operator_times",
+    "throttled_us",
 ]
 
 _HOMES = {
@@ -66,6 +68,7 @@ _HOMES = {
     "check_own_model": "sim.latency.contract",
     "check_tiles": "sim.latency.extended",
     "operator_times": "sim.latency.operators",
+    "throttled_us": "sim.latency.throttling",
 }
 
 

@@ -105,18 +105,31 @@ class Extended(Blackbox):
         """Return what steps take that start after a long idle time, without scatter, int64 µs."""
         if self.engine_kind == BLACKBOX:
             return self.step_us(batch.num_prefill_tokens, batch.num_decode_tokens)
-        d, attention = batch.num_decode_tokens, self.beta4 * batch.prefill_pairs
+        slowdown = self._slowdown_when_idle(self.compute_us(batch))
+        return np.asarray(np.rint(self.slowed_us(batch, slowdown)), np.int64)
+
+    def compute_us(self, batch: StepBatch) -> NDArray[np.float64]:
+        """Return how long steps compute at full clock, float64 µs [n]: what a lower clock lengthens."""
+        return self._dense_us(batch) + self.beta4 * batch.prefill_pairs
+
+    def slowed_us(self, batch: StepBatch, slowdown: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what steps take whose computing takes ``slowdown`` [n] times as long, without scatter, float64 µs."""
+        d, attention = batch.num_decode_tokens, self.beta4 * batch.prefill_pairs * slowdown
         many = np.power(d, 1.0 - self.concavity) if self.concavity > 0 else d
         reading = float(self.beta2) * many + self.beta3 * batch.decode_context_tokens
-        dense = float(self.beta1) * (batch.num_prefill_tokens + (d if self.floor > 0 else 0))
-        slowdown = self._slowdown_when_idle(dense + attention)
-        dense, attention = dense * slowdown, attention * slowdown
+        dense = self._dense_us(batch) * slowdown
         hidden = np.sqrt(self.floor * self.floor + dense * dense)
         if self.tiles:
             factors = factors_by_tokens(self.tiles)
             hidden = hidden * factors[np.minimum(batch.num_prefill_tokens + d, len(factors) - 1)]
-        total = float(self.beta0) + hidden + attention + reading + self.beta5 * batch.num_prefill_seqs
-        return np.asarray(np.rint(total), np.int64)
+        return np.asarray(
+            float(self.beta0) + hidden + attention + reading + self.beta5 * batch.num_prefill_seqs
+        )
+
+    def _dense_us(self, batch: StepBatch) -> NDArray[np.float64]:
+        """Return how long the products of steps take at full clock, float64 µs [n]."""
+        tokens = batch.num_prefill_tokens + (batch.num_decode_tokens if self.floor > 0 else 0)
+        return np.asarray(float(self.beta1) * tokens)
 
     def _slowdown_when_idle(self, compute_us: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the factor on computing so long at full clock after an idle time, float64 [n]."""

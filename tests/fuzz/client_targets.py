@@ -19,7 +19,6 @@ from observe.record.recorder import read_exchange
 from observe.response.sse import SseParser
 from observe.run.sent_request import SentRequest
 from observe.senders.exchange import Exchange
-from observe.server.engine_log import parse_engine_log
 from observe.server.http_client import WholeAnswer
 from observe.server.prometheus_text import parse_metrics
 from observe.server.server_facts import facts_of
@@ -29,6 +28,7 @@ from tests.observe.raw_server import GOOD, HEAD, SENDERS, Answer, chunk, event, 
 from tests.observe.workloads import plan_of
 from traces import Header, ServerInfo, Trace, VtwinError, read_trace
 from traces.header import header_yaml, parse_header
+from traces.steps import parse_engine_log
 
 _STREAM = (
     b'data: {"id":"a","choices":[{"index":0,"text":"x","token_ids":[5],"finish_reason":null}],"usage":'

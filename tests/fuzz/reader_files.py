@@ -521,6 +521,22 @@ def engine_steps() -> list[Files]:
     return [{"t.steps.csv": "\n".join([head, *rows, ""]).encode()}]
 
 
+def logged_steps() -> list[Files]:
+    """Return the steps of a server in each form in which they are written."""
+    scheduled = {"num_prefill_requests": 1, "sum_prefill_tokens": 54, "var_prefill_length": 0.5}
+    scheduled |= {"num_decode_requests": 2, "sum_decode_kv_tokens": 99, "sum_prefill_kv_tokens": 16}
+    metrics = {"version": 1, "worker_id": "w", "dp_rank": 0, "counter_id": 4, "wall_time": 0.02}
+    bare = {**metrics, "scheduled_requests": scheduled}
+    event = {
+        "schema": "dynamo.fpm.trace.v1",
+        "capture_mode": "full",
+        "observed_at_unix_ms": 1_782_777_601_250,
+    }
+    enveloped = {"timestamp": 1250, "event": {**event, "fpm": bare}}
+    lines = [b"\n".join([json.dumps(each).encode()] * 2) for each in (bare, enveloped)]
+    return [{"fpm.jsonl": each} for each in lines] + engine_log() + engine_steps()
+
+
 def step_tables() -> list[Files]:
     from replay.twin.profiled_table import AFTER, KIND, SCHEMA_VERSION
     from sim.latency.profiled import TABLES

@@ -270,9 +270,21 @@ def _predictor_cache(folder: Path) -> None:
 
 
 def _engine_log(folder: Path) -> None:
-    from observe.server.engine_log import parse_engine_log
+    from traces.steps import parse_engine_log
 
     parse_engine_log((folder / "server.log").read_bytes().decode("utf-8", "replace").splitlines())
+
+
+def _logged_steps(folder: Path) -> None:
+    """Steps that are read are numbers, whatever form they came in."""
+    import numpy as np
+
+    from traces.steps import read_logged_steps
+
+    for file in sorted(folder.iterdir()):
+        found = read_logged_steps(file)
+        assert len(found.prefill_tokens) == len(found) > 0
+        assert np.isfinite(found.duration_us).all()
 
 
 def _steps(folder: Path) -> None:
@@ -368,6 +380,7 @@ READERS: dict[str, tuple[Callable[[], list[Files]], Callable[[Path], object]]] =
     "predictor-cache": (made.predictor_cache, _predictor_cache),
     "engine-log": (made.engine_log, _engine_log),
     "engine-steps": (made.engine_steps, _steps),
+    "logged-steps": (made.logged_steps, _logged_steps),
     "step-tables": (made.step_tables, _step_tables),
     "vidur-profiles": (made.vidur_profiles, _vidur_profiles),
     "kernel-tables": (made.kernel_tables, _kernel_tables),

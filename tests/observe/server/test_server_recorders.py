@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 import vtwin
-from observe.server.engine_log import EngineLog, EngineStep, parse_engine_log
+from observe.server.engine_log import EngineLog
 from tests.observe.servers import Behaviour, observed, serving, serving_in_thread
 from tests.observe.workloads import every, workload
 from traces import ConfigError
+from traces.steps import EngineStep, parse_engine_log
 
 LOG = """\
 (APIServer pid=1) INFO 11-21 01:03:51 [loggers.py:199] Engine 000: Iteration(0): 1 context requests, \

@@ -1,0 +1,1 @@
+"""A twin's steps learned from the server's own log of them."""

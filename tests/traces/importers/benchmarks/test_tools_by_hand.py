@@ -14,7 +14,15 @@ from tests.traces.importers.benchmarks.results_of_requests import genai_perf
 from tests.traces.importers.benchmarks.test_rows_by_hand import record
 from traces import Trace, TraceError
 from traces.conversion import convert
-from traces.importers.benchmarks import aiperf, genaibench, llmperf, vllmbench
+from traces.importers.benchmarks import (
+    aiperf,
+    genaibench,
+    genaiperf,
+    guidellm,
+    inferenceperf,
+    llmperf,
+    vllmbench,
+)
 from traces.importers.benchmarks.genaiperf import _Request
 
 
@@ -248,3 +256,43 @@ def test_vllms_results_are_objects_all_of_them(tmp_path: Path, text: str) -> Non
     ):
         (tmp_path / "r.json").write_text(fine)
         assert len(vllmbench._results(tmp_path / "r.json", tool)) == number
+
+
+def a_vllm_result(**changed: object) -> dict[str, Any]:
+    lists = {name: [1, 1, 1] for name in vllmbench._LISTS}
+    return {**lists, "errors": ["", "no", ""], "start_times": [5.0, 0.0, 6.0], **changed}
+
+
+def test_vllms_requests_that_were_never_sent_are_left_out() -> None:
+    tool = next(each for each in vars(vllmbench).values() if isinstance(each, vllmbench._Tool))
+    rows = vllmbench._rows(a_vllm_result(), tool, file="f")
+    assert rows.starts_s is not None
+    assert (rows.starts_s.tolist(), rows.failed.tolist(), rows.num_untimed) == ([5, 6], [False, False], 1)
+    assert {len(each) for each in rows.lists.values()} == {2}
+    sent = vllmbench._rows(a_vllm_result(errors=["", "no", "no"]), tool, file="f")
+    assert (sent.failed.tolist(), sent.num_untimed) == ([False, True], 1)
+    without = vllmbench._rows(a_vllm_result(start_times=None), tool, file="f")
+    assert (without.starts_s, without.failed.tolist(), without.num_untimed) == (None, [False, True, False], 0)
+    with pytest.raises(TraceError, match="errors: got 2 entries, expected 3"):
+        vllmbench._rows(a_vllm_result(errors=["", ""]), tool, file="f")
+
+
+def test_names_and_first_values_of_other_tools() -> None:
+    assert genaiperf._first({"b": 3, "a": None}, "a", "b") == 3
+    assert genaiperf._first({"a": 0, "b": 3}, "a", "b") == 0
+    assert genaiperf._first({}, "a") is None
+    assert [guidellm._text(each) for each in (None, 3, "a")] == [None, "3", "a"]
+    with pytest.raises(TypeError, match="list, expected text"):
+        guidellm._text([])
+
+    def session(name: object) -> str | None:
+        return inferenceperf._session({"info": {"extra_info": {"user_session": name}}})
+
+    assert [session(each) for each in ("u", 0, 7, True, None, 1.5)] == ["u", "0", "7", None, None, None]
+    for budget, expected in ((5, 5), (1, 1), (0, None), (True, None), ("5", None)):
+        assert inferenceperf._asked({"request": json.dumps({"max_tokens": budget})}) == expected
+    assert inferenceperf._asked({"request": "{"}) is None
+    for cached, expected in ((0, 0), (4, 4), (5, None), (None, None)):
+        usage = {"prompt_tokens_details": {"cached_tokens": cached}}
+        said = {"info": {"response_metrics": {"server_usage": usage}}}
+        assert inferenceperf._cached(said, 4, where="w") == expected

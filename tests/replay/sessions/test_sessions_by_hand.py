@@ -213,3 +213,24 @@ def test_groups_share_the_shorter_ones_prefix() -> None:
         "prefix_length": [8, 4, 20, 8, 3, 9],
     }
     assert chain_of(served(**grouped), block_size=4) == [[0, 1], [5], [0, 1, 2, 3, 4], [], [], [0, 1]]
+
+
+def test_what_sessions_say_themselves_is_not_what_a_group_begins_with() -> None:
+    rounds = {
+        "request_id": list("0123"),
+        "session_id": ["z", "z", "b", "b"],
+        "round_index": [0, 1, 0, 1],
+        "arrival_time_us": [0, 1, 2, 3],
+        "input_tokens": [4, 12, 16, 20],
+        "new_input_tokens": [4, 8, 16, 4],
+        "output_tokens": [1, 1, 1, 1],
+        "prefix_group": ["g", "g", None, None],
+        "prefix_length": [12, 12, 0, 0],
+    }
+    first, second, third, fourth = chain_of(
+        make_trace(Header(tool="vtwin", mode="generated"), rounds), block_size=4
+    )
+    assert [len(each) for each in (first, second, third)] == [3, 3, 3]
+    assert second[: len(first)] == first
+    assert fourth[:3] == third[:3]
+    assert not set(second) & {*third, *fourth}

@@ -16,6 +16,7 @@ from calibrate.fit.objective.coefficients import decimals_of
 from calibrate.fit.pipeline import SPARE_DECIMALS
 from calibrate.fit.result import Fit
 from calibrate.report.warnings import unknown_flags, warnings_of
+from calibrate.verdict_text import far_in_file
 from sim import UNBOUNDED, Blackbox
 from traces import ConfigError, write_text
 from traces.strict.arguments import PATH, takes
@@ -83,7 +84,7 @@ def _held_out(calibration: Calibration) -> HeldOut:
         if (errors := calibration.holdout.get(f"{name}_us")) is not None and errors.mape.value is not None
     }
     found |= own_errors([each.pairs for each in calibration.traces if not each.is_saturated])
-    return HeldOut(date=datetime.now(UTC).date().isoformat(), **found)
+    return HeldOut(date=datetime.now(UTC).date().isoformat(), far=far_in_file(calibration), **found)
 
 
 @takes(path=PATH)

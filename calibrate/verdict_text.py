@@ -33,9 +33,9 @@ def verdict_text(calibration: Calibration, *, has_warnings: bool) -> str:
     held_out, which = calibration.held_out, _which(calibration)
     if held_out.of_saturated:
         return _of_capacity(calibration, which)
-    judged = judged_errors(calibration.holdout, calibration.noise_floor)
-    if not judged:
-        judged, which = judged_errors(calibration.in_sample, calibration.noise_floor), ", in sample"
+    judged, is_unseen = _judged(calibration)
+    if not is_unseen:
+        which = ", in sample"
     if not judged:
         return "No error can be told: no latency is known on both sides."
     worst = judged[0]
@@ -45,7 +45,7 @@ def verdict_text(calibration: Calibration, *, has_warnings: bool) -> str:
     if worst.floor is not None:
         own = number_format.percent(worst.floor)
         said += f", {_closer(worst.error, worst.floor)} the server repeats itself ({own})"
-    far = [name for name in NAMED if any(e.metric == name and e.exceeds(FAR) for e in judged)]
+    far = far_of(judged)
     return " ".join(
         [
             f"{said}.",
@@ -53,6 +53,25 @@ def verdict_text(calibration: Calibration, *, has_warnings: bool) -> str:
             *_trust(calibration, far=far, has_warnings=has_warnings),
         ]
     )
+
+
+def _judged(calibration: Calibration) -> tuple[tuple[JudgedError, ...], bool]:
+    """Return the errors that the verdict is about, and whether of unseen requests: of fitted ones where none is known."""
+    unseen = judged_errors(calibration.holdout, calibration.noise_floor)
+    return unseen or judged_errors(calibration.in_sample, calibration.noise_floor), bool(unseen)
+
+
+def far_of(judged: Sequence[JudgedError]) -> list[str]:
+    """Return the metrics of which an error is too large, and larger than the server's own."""
+    return [name for name in NAMED if any(each.metric == name and each.exceeds(FAR) for each in judged)]
+
+
+def far_in_file(calibration: Calibration) -> tuple[str, ...] | None:
+    """Return those metrics as TWIN.yaml names them; None where the verdict is not about latencies."""
+    judged, _ = _judged(calibration)
+    if calibration.held_out.of_saturated or not judged:
+        return None
+    return tuple(name.removesuffix("_us").replace("itl", "tpot") for name in far_of(judged))
 
 
 def parted(text: str) -> tuple[str, str, list[str]]:
@@ -191,7 +210,7 @@ def has_small_errors(calibration: Calibration) -> bool:
     judged = judged_errors(calibration.holdout, calibration.noise_floor)
     if calibration.held_out.of_saturated or not judged or _refuted(calibration):
         return False
-    return not any(each.exceeds(FAR) for each in judged)
+    return not far_of(judged)
 
 
 def _refuted(calibration: Calibration) -> list[str]:

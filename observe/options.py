@@ -38,6 +38,13 @@ def _finite_seconds(text: str) -> float:
     return seconds
 
 
+def _name(text: str) -> str:
+    """Return a name, which is not empty: a variable of the shell that is not set would make one."""
+    if not text:
+        raise typer.BadParameter("got '', expected a name; leave the option out where there is none to give")
+    return text
+
+
 def _warmup(text: str) -> WarmUp:
     """Return the warm-up of the text: a number of requests, or a time with its unit."""
     from traces import parse_seconds
@@ -70,12 +77,16 @@ class ServerOptions:
     model: Annotated[
         str | None,
         typer.Option(
+            parser=_name,
+            metavar="TEXT",
             help="Name of the served model. Default: the first one the server lists.", rich_help_panel=SERVER
         ),
     ] = None
     gpu: Annotated[
         str | None,
         typer.Option(
+            parser=_name,
+            metavar="TEXT",
             help="The server's GPU (H100, A100-80 …), for the header: `vtwin calibrate` takes it from there.",
             rich_help_panel=SERVER,
         ),

@@ -60,19 +60,27 @@ def test_a_command_that_is_told_to_end_says_so_in_a_line_and_exits_130(
     assert [path.name for path in tmp_path.iterdir()] == ["twin.yaml"]
 
 
-def test_ctrl_c_while_vtwin_is_imported_is_a_line_and_130() -> None:
-    """The signal comes when ``typer`` is asked for, which is before a command is in hand."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("module", ["typer", "ctypes"])
+def test_a_signal_while_vtwin_is_imported_is_a_line_and_130(module: str, number: signal.Signals) -> None:
+    """It comes before a command is in hand; ``ctypes`` is asked for where an option may hold a secret."""
     code = """
 import os, runpy, signal, sys
 class Interrupts:
     def find_spec(self, name, *_):
-        if name == "typer":
-            os.kill(os.getpid(), signal.SIGINT)
+        if name == module:
+            os.kill(os.getpid(), number)
 sys.meta_path.insert(0, Interrupts())
-sys.argv = ["vtwin", "--version"]
+number, module = int(sys.argv[1]), sys.argv[2]
+sys.argv = ["vtwin", "observe", "--header", "a: b"]
 runpy.run_module("vtwin", run_name="__main__", alter_sys=True)
 """
-    ended = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", code, str(int(number)), module],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "interrupted; no result is written\n")
 
 

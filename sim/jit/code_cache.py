@@ -189,7 +189,12 @@ def _environment(name: str, module: str, constants: list[Any]) -> Any:  # noqa: 
 
 
 class CheckedFiles(caching.IndexDataCacheFile):  # type: ignore[misc] # numba is untyped
-    """numba's index and data files, each behind a digest of its content."""
+    """numba's index and data files, each behind a digest of its content, and each the user's own or root's.
+
+    A folder may have been open to others before it was the user's alone, or be changed for theirs after it was looked at.
+    """
+
+    _are_users_own = True
 
     def _load_index(self) -> dict[Any, str]:
         try:
@@ -209,13 +214,17 @@ class CheckedFiles(caching.IndexDataCacheFile):  # type: ignore[misc] # numba is
         self._write(self._data_path(name), data)
 
     def _read(self, path: Path) -> Any:  # noqa: ANN401 - numba is untyped
-        """Return what a file holds. Raises OSError, for numba a file that is not there, on a damaged one."""
-        content = path.read_bytes()
+        """Return what a file holds. Raises OSError, for numba a file that is not there, on one that is not to be run."""
+        with path.open("rb") as file:
+            if self._are_users_own and os.fstat(file.fileno()).st_uid not in (0, os.getuid()):
+                _tell("owner", f"{path}: got a file of another user, expected one of yours; compiled again")
+                raise OSError(f"{path}: another user's")
+            content = file.read()
         digest, data = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
         if hashlib.sha256(data).digest() != digest:
             _tell("damaged", f"{path}: got a damaged file, expected what was written; compiled again")
             raise OSError(f"{path}: damaged")
-        return pickle.loads(data)  # noqa: S301 - from a folder that only this user can write to
+        return pickle.loads(data)  # noqa: S301 - this user's, or shipped with this package
 
     def _write(self, path: str, content: object) -> None:
         data = self._dump(content)

@@ -51,7 +51,9 @@ def this_processor_runs_it() -> bool:
 
 
 class _ShippedFiles(CheckedFiles):
-    """As in the cache on disk, each file of code packed once more: of 28 MB 1.2 are left."""
+    """As in the cache on disk, each file of code packed once more: of 28 MB 1.2 are left. They belong to who installed them."""
+
+    _are_users_own = False
 
     def _load_data(self, name: str) -> Any:  # noqa: ANN401 - numba is untyped
         return pickle.loads(zlib.decompress(super()._load_data(name)))  # noqa: S301 - the package's own

@@ -146,6 +146,13 @@ ROOMS = {
         modules=("calibrate/predictor/profiles/*.py",),
         tests=("tests/calibrate/predictor/profiles", "tests/calibrate/predictor/test_measured_windows.py"),
     ),
-    "sessions": Room(modules=("replay/sessions/*.py",), tests=("tests/replay/sessions",)),
+    "sessions": Room(
+        modules=("replay/sessions/*.py",),
+        tests=(
+            "tests/replay/sessions/test_sessions_by_hand.py",
+            "tests/replay/sessions/test_reuse.py",
+            "tests/replay/sessions",
+        ),
+    ),
     "notebook": Room(modules=("traces/pages/notebook.py",), tests=("tests/traces/pages/test_notebook.py",)),
 }

@@ -66,8 +66,8 @@ def run_program(program: Program, argv: Sequence[str] | None) -> int:
             # needed.
             atexit.register(gc.freeze)
             open_closed_streams()
-            take_signals()
             _hide_secrets(program, arguments)
+            take_signals()  # last: what they raise is caught from here on
         if not arguments:
             return _run(program, ["--help"]) or EXIT_USAGE
         return _run(program, arguments)

@@ -1,6 +1,7 @@
-"""Ctrl-C while a program is still being imported: one line and exit code 130. Imported before anything else is.
+"""Ctrl-C, or a kill, while a program is still being imported: one line and exit code 130. Imported before all else.
 
-It handles the signal only in a process that runs ``vtwin`` itself, and restores it once the command starts.
+It handles these only in a process that runs ``vtwin`` itself, until the command starts. It imports little: until it has
+run, an early Ctrl-C is a traceback.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from pathlib import Path
 from typing import Final
 
 EXIT_INTERRUPTED: Final = 130
@@ -24,10 +24,14 @@ def _end_at_once(*_: object) -> None:
 
 
 def heed_later() -> None:
-    """Make Ctrl-C raise KeyboardInterrupt from now on, as usual in Python; before, it ended the process at once."""
-    if signal.getsignal(signal.SIGINT) is _end_at_once:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Make both raise KeyboardInterrupt from now on, as Ctrl-C usually does; before, they ended the process at once."""
+    for number in _USUAL:
+        if signal.getsignal(number) is _end_at_once:
+            signal.signal(number, signal.default_int_handler)
 
 
-if Path(sys.argv[0]).stem == "vtwin" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, _end_at_once)
+_USUAL: Final = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+if sys.argv[0].rpartition("/")[2] in ("vtwin", "vtwin.py"):
+    for usual_number, usual in _USUAL.items():
+        if signal.getsignal(usual_number) is usual:
+            signal.signal(usual_number, _end_at_once)

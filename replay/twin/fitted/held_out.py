@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 KEY = "held_out"
 ERRORS = ("ttft", "tpot", "e2e")
+TOO_LARGE = "far"
 OF_RUNS = tuple(f"{name}_{statistic}" for name in ERRORS for statistic in ("mean", "p99"))
 FAR = 0.10
 """A twin with a larger error is not trustworthy, unless run-to-run noise is as large: the band that
@@ -25,7 +26,8 @@ class HeldOut:
     """The day of the fit (UTC, 2026-11-29), and the mean error per request of each latency, a fraction.
 
     ``ttft_mean`` and the like: by how much the twin's own error may change a run's mean (or p99) beside another's, by
-    the runs fitted and held out, a fraction. None where it is not known.
+    the runs fitted and held out, a fraction. ``far``: whose errors calibrate's verdict calls too large, where it had
+    one: it knows by how much the server differs from itself. None where it is not known.
     """
 
     date: str | None = None
@@ -38,6 +40,7 @@ class HeldOut:
     tpot_p99: float | None = None
     e2e_mean: float | None = None
     e2e_p99: float | None = None
+    far: tuple[str, ...] | None = None
 
     @property
     def errors(self) -> dict[str, float]:
@@ -54,11 +57,17 @@ class HeldOut:
     @property
     def doubt(self) -> str:
         """What must not be trusted, and why, as every answer of the twin says it; "" where all errors are small."""
-        far = [name.upper() for name, value in self.errors.items() if value > FAR]
+        far = self.far
+        if far is None:
+            far = tuple(name for name, value in self.errors.items() if value > FAR)
         if not far:
             return ""
-        named = "this twin yet" if self.e2e is None or self.e2e > FAR else f"this twin's {' and '.join(far)}"
-        return f"do not trust {named}: its errors were {self.text} (more than {FAR:.0%} is far)"
+        names = " and ".join(name.upper() for name in far)
+        named = "this twin yet" if self.e2e is None or "e2e" in far else f"this twin's {names}"
+        limit = f"more than {FAR:.0%} is far, per request or of a run's mean"
+        if not self.errors:
+            return f"do not trust {named}: its error of {names} was too large ({limit})"
+        return f"do not trust {named}: its errors were {self.text} ({limit})"
 
     def lines(self) -> list[str]:
         """Return it as lines of TWIN.yaml's latency section."""
@@ -66,6 +75,7 @@ class HeldOut:
         parts = [
             *([f'date: "{self.date}"'] if self.date else []),
             *(f"{name}: {value!r}" for name, value in known.items()),
+            *([f"{TOO_LARGE}: [{', '.join(self.far)}]"] if self.far is not None else []),
         ]
         return [f"  {KEY}: {{{', '.join(parts)}}}"] if parts else []
 
@@ -79,7 +89,14 @@ def read_held_out(latency: Section | None) -> HeldOut | None:
     day = section.text("date", expected='a day, "2026-11-29"')
     if day is not None and not _is_day(day):
         section.fail("date", got=day, expected='a day, "2026-11-29"')
-    return HeldOut(date=day, **{name: _fraction(section, name) for name in (*ERRORS, *OF_RUNS)})
+    far = section.texts(TOO_LARGE)
+    if not set(far) <= set(ERRORS):
+        section.fail(TOO_LARGE, got=f"[{', '.join(far)}]", expected=f"a list of {', '.join(ERRORS)}")
+    return HeldOut(
+        date=day,
+        far=far if TOO_LARGE in section else None,
+        **{name: _fraction(section, name) for name in (*ERRORS, *OF_RUNS)},
+    )
 
 
 def _is_day(text: str) -> bool:

@@ -173,6 +173,14 @@ HELD_OUT_KEYS: tuple[Key, ...] = (
         for name, what in (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "E2E"))
         for statistic in ("mean", "p99")
     ),
+    Key(
+        path="latency.held_out.far",
+        kind="list",
+        default="those above 0.1",
+        meaning="Of `ttft`, `tpot` and `e2e`, those whose errors are too large to trust: above 10 %, per request or of "
+        "a run's mean, and above what the server differs from itself where a repeat run shows that. Every answer of "
+        "the twin says so.",
+    ),
 )
 
 TILES_KEY = Key(

@@ -102,7 +102,7 @@ READ_BY: Mapping[str, Readers] = {
     **dict.fromkeys(
         (
             "latency.held_out",
-            *(f"latency.held_out.{name}" for name in ("date", *ERRORS, *OF_RUNS)),
+            *(f"latency.held_out.{name}" for name in ("date", "far", *ERRORS, *OF_RUNS)),
         ),
         _NO_STEP_TIME,
     ),

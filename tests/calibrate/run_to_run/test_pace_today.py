@@ -91,7 +91,7 @@ def test_a_fit_writes_how_good_it_was_and_reads_it_again(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("date: yesterday", "a day"), ("e2e: -0.1", "fraction"), ("e2 : 0.1", "e2e"), ("ttft: x", "fraction")],
+    [("date: yesterday", "a day"), ("e2e: -0.1", "fraction"), ("e2 : 0.1", "e2e"), ("ttft: x", "fraction"), ("far: [itl]", "a list of ttft")],
 )
 def test_a_record_that_is_none_is_one_line(tmp_path: Path, text: str, expected: str) -> None:
     (tmp_path / "twin.yaml").write_text(
@@ -100,3 +100,24 @@ def test_a_record_that_is_none_is_one_line(tmp_path: Path, text: str, expected: 
     )
     with pytest.raises(ConfigError, match=expected):
         load_config(tmp_path / "twin.yaml")
+
+
+@pytest.mark.parametrize(("repeats", "doubt"), [(True, ""), (False, "do not trust this twin's TTFT")])
+def test_a_twin_is_doubted_where_its_verdict_doubts_it_and_a_noisy_server_excuses_it(
+    tmp_path: Path, repeats: bool, doubt: str
+) -> None:
+    """The server's own TTFT differs by more than a tenth, which a repeat shows: no twin can be closer, this one is."""
+    runs = [
+        source(name, observed(workload(80, rate=6, seed=seed), noise=noise, seed=10 * seed + again))
+        for name, seed, again, noise in (("one", 1, 0, 0.14), ("two", 2, 0, 0.14), ("again", 2, 1, 0.2))
+    ]
+    found = calibrate(runs[:2], GUESS, QUICK, repeats=runs[2:] if repeats else ())
+    assert found.holdout["ttft_us"].mape.value > 0.1
+    assert found.holdout["e2e_us"].mape.value < 0.1
+    assert ("not its TTFT" in said(found)) == bool(doubt)
+    write_config(found, tmp_path / "twin.yaml")
+    kept = load_config(tmp_path / "twin.yaml").held_out
+    assert kept is not None
+    assert kept.far == (("ttft",) if doubt else ())
+    assert kept.doubt.startswith(doubt)
+    assert bool(kept.doubt) == bool(doubt)

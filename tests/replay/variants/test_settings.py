@@ -580,6 +580,7 @@ def test_a_mapping_in_quotes_or_with_spaces_is_read(asked: str) -> None:
     assert vtwin.main([*words, asked]) == 0
 
 
+@pytest.mark.usefixtures("folder")
 def test_a_mapping_that_the_shell_made_several_words_of_is_told_so(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -125,6 +125,25 @@ def test_a_folder_of_another_user_is_not_used_and_without_any_nothing_is_kept(
     assert num_hits(use(None)) == 0
 
 
+def test_code_that_another_user_wrote_is_not_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(tmp_path)
+    (index,) = tmp_path.rglob("*.nbi")
+    real, own = os.fstat, os.getuid()
+
+    def owned_by(user: int) -> Callable[[int], os.stat_result]:
+        return lambda handle: os.stat_result((*real(handle)[:4], user, *real(handle)[5:10]))
+
+    monkeypatch.setattr(code_cache.os, "fstat", owned_by(own + 1))
+    assert num_hits(use(tmp_path)) == 0
+    assert capsys.readouterr().err == (
+        f"compiled code: {index}: got a file of another user, expected one of yours; compiled again\n"
+    )
+    monkeypatch.setattr(code_cache.os, "fstat", owned_by(0))
+    assert num_hits(use(tmp_path)) == 1
+
+
 def test_code_from_disk_can_be_linked_with(tmp_path: Path) -> None:
     use(tmp_path)
     loaded = use(tmp_path)

@@ -9,7 +9,7 @@ from replay import TwinConfig, simulate_trace
 from sim import Blackbox, EngineConfig
 from traces import Header, Trace, make_trace
 
-TRUTH = {"alpha0": 4000.0, "alpha1": 5.0, "beta0": 12000.0, "beta1": 60.0, "beta2": 500.0}
+TRUTH = {"alpha0": 4000.0, "alpha1": 5.0, "alpha3": 0.0, "beta0": 12000.0, "beta1": 60.0, "beta2": 500.0}
 ENGINE = EngineConfig(max_num_seqs=64, async_scheduling=False)
 SERVER = TwinConfig(engine=ENGINE, latency=Blackbox(**TRUTH))
 GUESS = TwinConfig(engine=ENGINE, latency=Blackbox(alpha0=1000, alpha1=1, beta0=5000, beta1=20, beta2=100))

@@ -28,7 +28,7 @@ def ask_the_rest(
     A point of which it says an error (RuntimeError) is left out, with a line.
     """
     path = ANSWERS / f"{tool}.json"
-    kept = json.loads(path.read_text())
+    kept = json.loads(path.read_text()) if path.exists() else {}
     for ready in sorted(points, key=lambda each: each.requests.output_tokens.sum()):
         name = ready.point.id
         if name in kept:

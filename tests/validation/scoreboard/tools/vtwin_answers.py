@@ -29,7 +29,7 @@ def family_unseen(points: Sequence[Prepared]) -> Answers:
 
 
 def gpu_unseen(points: Sequence[Prepared]) -> Answers:
-    """Return physics' answers where the GPU was left out: mixtures, and dense models on B200, which is never learned."""
+    """Return physics' answers where the GPU was left out: mixtures, and dense models on B200."""
     unseen = _held_out(
         points,
         lambda point: "B200 and B300 left out" if point.gpu in ("B200", "B300") else f"{point.gpu} left out",
@@ -44,7 +44,7 @@ def is_dense(point: Point) -> bool:
 
 
 def _held_out(points: Sequence[Prepared], left_out: Callable[[Point], str]) -> Answers:
-    sets = json.loads(HELD_OUT.read_text())
+    sets = json.loads(HELD_OUT.read_text()) if HELD_OUT.exists() else {}
     return {
         ready.point.id: simulated(ready, _of(sets[left_out(ready.point)]))
         for ready in points

@@ -77,7 +77,7 @@ def markdown(board: Board, noise: Mapping[tuple[str, str], tuple[int, float, flo
         if noise is not None:
             kind, _, gpu = name.partition(", ")
             number, *values = noise.get((kind, gpu), (0, 0.0, 0.0))
-            cells.append(f"{values[0]:.1f} / {values[1]:.1f} ({number})" if number else "–")
+            cells.append(f"{values[0]:.1f} / {values[1]:.1f} ({number})" if number else "-")
         lines.append(f"| {name} | {len(points)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -86,13 +86,15 @@ def _first(board: Board, points: Sequence[Point]) -> list[tuple[str, float]]:
     """Return the tool with the smallest error of TTFT, and of TPOT, among those that answered all points."""
     found = {tool: board.medians(tool, points) for tool in board.answers}
     full = {tool: values for tool, (number, values) in found.items() if number == len(points)}
-    return [min(((tool, values[side]) for tool, values in full.items()), key=lambda x: x[1]) for side in (0, 1)]
+    return [
+        min(((tool, values[side]) for tool, values in full.items()), key=lambda x: x[1]) for side in (0, 1)
+    ]
 
 
 def _cells(board: Board, points: Sequence[Point], *, first: list[tuple[str, float]], tool: str) -> str:
     number, values = board.medians(tool, points)
     if number < FEWEST:
-        return "–"
+        return "-"
     shown = [
         f"**{value:.1f}**" if first[side][0] == tool else f"{value:.1f}" for side, value in enumerate(values)
     ]
@@ -110,9 +112,7 @@ def losses(board: Board) -> str:
             for side, (best, least) in enumerate(_first(board, points)):
                 won += best == tool
                 if values[side] > FAR * least:
-                    lost.append(
-                        f"{METRICS[side]} of {name} ({values[side]:.1f}; {best} {least:.1f})"
-                    )
+                    lost.append(f"{METRICS[side]} of {name} ({values[side]:.1f}; {best} {least:.1f})")
         where = "; ".join(lost) or "none"
         lines.append(f"- **{tool}**: first in {won} of {2 * len(rows)} cells; clearly behind: {where}.")
     return "\n".join(lines)

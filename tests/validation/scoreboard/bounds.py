@@ -39,7 +39,10 @@ def coverage(answers: Answers, points: Sequence[Point]) -> dict[str, tuple[int, 
 
 def markdown(points: Sequence[Point], answers: Mapping[str, Answers]) -> str:
     """Return which share of the points of a family or GPU lies within the bound made of the others."""
-    lines = ["| bound of nine in ten | left out | n | TTFT within % | TPOT within % |", "|---|---|---|---|---|"]
+    lines = [
+        "| bound of nine in ten | left out | n | TTFT within % | TPOT within % |",
+        "|---|---|---|---|---|",
+    ]
     for tool, given in answers.items():
         for name, (number, share) in coverage(given, points).items():
             values = " | ".join(f"{100 * share[side]:.0f}" for side in range(len(METRICS)))

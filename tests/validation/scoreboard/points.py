@@ -1,4 +1,4 @@
-"""The measured servers of the table, and which of them contradict themselves, by rules that are the same for all tools."""
+"""The measured servers of the table, and which of them contradict themselves, by rules for all tools alike."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def read_scored(data: Path) -> list[Prepared]:
 
 
 def broken(points: Sequence[Prepared], measured: Sequence[Point]) -> dict[str, str]:
-    """Return the rule by which a point is broken, by id; ``measured``: all points, of which neighbours are looked up."""
+    """Return the rule by which a point is broken, by id; ``measured``: all points, for their neighbours."""
     rising = _below_fewer_users(measured)
     found = {}
     for ready in points:

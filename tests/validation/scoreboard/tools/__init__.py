@@ -1,1 +1,1 @@
-"""One adapter per tool: ``answers(points)`` returns TTFT and TPOT in ms by a point's id, of those that it can answer."""
+"""One adapter per tool: ``answers(points)`` returns mean TTFT and TPOT, ms, by a point's id, where it can."""

@@ -243,8 +243,8 @@ class WorkloadOptions:
         float | None,
         _option(
             LENGTHS,
-            "Prompts and answers uniform in [(1-R)n, (1+R)n], n the mean: as vllm bench does since 0.8.4. Older ones, "
-            "sglang's and InferenceMAX's draw from [r*n, n]: that is a mean of (1+r)n/2 and R = (1-r)/(1+r).",
+            "Lengths uniform from (1-R)n to (1+R)n, n the mean, as vllm bench draws them since 0.8.4. Older versions, "
+            "sglang's and InferenceMAX's draw from r*n to n: that is a mean of (1+r)n/2 and R = (1-r)/(1+r).",
             metavar="R",
         ),
     ] = None

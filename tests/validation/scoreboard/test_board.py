@@ -36,7 +36,9 @@ def test_the_smallest_error_of_points_that_all_answered_is_first() -> None:
     (row,) = (line for line in markdown(found).splitlines() if line.startswith("| dense, H200 "))
     assert row == "| dense, H200 | 6 | 30.0 / 10.0 | **20.0** / **5.0** | 0.0 / 0.0 (5) |"
     told = losses(found).splitlines()
-    assert told[0].startswith("- **one**: first in 0 of 6 cells; clearly behind: TTFT of all (30.0; two 20.0)")
+    assert told[0].startswith(
+        "- **one**: first in 0 of 6 cells; clearly behind: TTFT of all (30.0; two 20.0)"
+    )
     assert told[1] == "- **two**: first in 6 of 6 cells; clearly behind: none."
 
 
@@ -72,7 +74,10 @@ def test_a_bound_is_of_what_was_not_left_out() -> None:
     answers = said(110, 12) | {"q0": (105, 11), "q1": (150, 11)}
     number, share = coverage(answers, [*POINTS, *others])["families"]
     assert number == 8
-    assert share.tolist() == [7 / 8, 2 / 8]  # TTFT of q1 is over the six's 10 %; TPOT of the six over q's 10 %
+    assert share.tolist() == [
+        7 / 8,
+        2 / 8,
+    ]  # TTFT of q1 is over the six's 10 %; TPOT of the six over q's 10 %
 
 
 @pytest.mark.parametrize("tool", ["aisimulate", "aiconfigurator", "profiled"])

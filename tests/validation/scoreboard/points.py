@@ -116,6 +116,5 @@ def noise(measured: Sequence[Point]) -> dict[tuple[str, str], tuple[int, float, 
         if before is not point:
             both = (before.ttft_ms / point.ttft_ms - 1, before.tpot_ms / point.tpot_ms - 1)
             apart[MODEL_CLASSES[point.model].split(",")[0], point.gpu].append(both)
-    return {
-        key: (len(rows), *(100 * np.median(np.abs(rows), axis=0)).tolist()) for key, rows in apart.items()
-    }
+    medians = {key: 100 * np.median(np.abs(rows), axis=0) for key, rows in apart.items()}
+    return {key: (len(apart[key]), float(both[0]), float(both[1])) for key, both in medians.items()}

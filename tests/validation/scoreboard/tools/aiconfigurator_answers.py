@@ -41,7 +41,7 @@ def ask(ready: Prepared, command: Path) -> tuple[float, float]:
         "moe-ep-size": split.get("moe_expert"),
         "gemm-quant-mode": precision_of(ready).get("gemm_quant_mode"),
     }
-    call = [command, "cli", "estimate", "--no-color", "--log-level", "ERROR"]
+    call = [str(command), "cli", "estimate", "--no-color", "--log-level", "ERROR"]
     call += [part for name, value in asked.items() if value is not None for part in (f"--{name}", str(value))]
     done = subprocess.run(call, capture_output=True, text=True, check=False)
     said = [re.search(rf"{name}:\s+([\d.]+) ms", done.stdout) for name in ("TTFT", "TPOT")]

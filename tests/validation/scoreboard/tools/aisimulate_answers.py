@@ -44,16 +44,8 @@ def ask(ready: Prepared, command: Path) -> tuple[float, float]:
         work = Path(folder)
         (work / "trace.jsonl").write_text(_mooncake(ready))
         (work / "asked.yaml").write_text(json.dumps(_question(ready, work / "trace.jsonl")))
-        call = [
-            command,
-            "predict",
-            "-c",
-            work / "asked.yaml",
-            "--format",
-            "json",
-            "--output-dir",
-            work / "out",
-        ]
+        call = [str(command), "predict", "-c", str(work / "asked.yaml"), "--format", "json"]
+        call += ["--output-dir", str(work / "out")]
         try:
             done = subprocess.run(call, capture_output=True, text=True, check=False, timeout=SECONDS)
         except subprocess.TimeoutExpired as error:

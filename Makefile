@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo test other-processor nightly fuzz lint types docs picture bench validate live live-router soak conformance-random mutants lock sbom wheel wheel-check clean
+.PHONY: help install demo test other-processor nightly fuzz lint types docs picture bench validate scoreboard live live-router soak conformance-random mutants lock sbom wheel wheel-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ bench: $(STAMP) ## the table of docs/performance.md
 
 validate: $(STAMP) ## the tables of docs/validation.md that need public data (VTWIN_DATA=folder)
 	$(BIN)/python -m tests.validation
+
+scoreboard: $(STAMP) ## every tool on the same measured servers, into docs/comparison.md (VTWIN_DATA=folder)
+	$(BIN)/python -m tests.validation.scoreboard
 
 live: $(STAMP) ## the openai client, vllm bench, guidellm and aiperf against serve; the loop against a real vLLM on this machine's CPU
 	$(BIN)/python -m tests.live.clients

@@ -18,13 +18,14 @@ from traces.strict.option_table import option_table, with_option_tables
 from traces.strict.secrets import redact_command
 from traces.strict.tell import say, say_text, tell, tell_note
 from traces.units import counted, four_digits, parse_seconds, terminal_width
-from traces.workload.options import WorkloadOptions, check_output
+from traces.workload.contradictions import check_output
+from traces.workload.options import WorkloadOptions
 
 if TYPE_CHECKING:
     from traces.importers.reading_options import ReadingOptions
     from traces.trace import Trace
     from traces.trace_summary import Quantity, Summary
-    from traces.workload.servegen_data import Cut
+    from traces.workload.spec.servegen_data import Cut
 
 trace_app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Check, describe, draw, convert traces."
@@ -263,7 +264,7 @@ def _cut(asked: CutOptions) -> Cut | None:
     if all(value is None for value in given.values()):
         return None
     from traces.errors import ConfigError
-    from traces.workload.servegen_data import Cut
+    from traces.workload.spec.servegen_data import Cut
 
     for name, value, least in (
         ("--start", asked.start, 0.0),

@@ -12,7 +12,7 @@ from traces.strict.arguments import PATH, TEXT, takes
 
 if TYPE_CHECKING:
     from traces.trace import Trace
-    from traces.workload.servegen_data import Cut
+    from traces.workload.spec.servegen_data import Cut
 
 SourceFormat = Literal[PublicFormat, "csv", "servegen"]
 SOURCE_FORMATS: Final = (*get_args(PublicFormat), "csv", "servegen")

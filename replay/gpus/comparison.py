@@ -175,7 +175,7 @@ def _one(
         ceiling_per_s=ceiling,
         output_tokens_per_request=float(np.mean([_mean_output(trace) for trace in traces])),
         price_per_hour=None if price is None else price * tp,
-        error=known_error(shape, gpu.name, asked.latency_model),
+        error=known_error(shape, gpu.name, asked.latency_model, twin.latency),
     )
 
 

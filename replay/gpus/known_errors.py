@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 
 from replay.model.shape import ModelShape
+from sim import LatencyModel, Physics
 
 SHIPPED = Path(__file__).with_name("known_errors.yaml")
 
@@ -48,15 +49,18 @@ def known_errors() -> tuple[KnownError, ...]:
     return tuple(KnownError(**row) for row in document["errors"])
 
 
-def known_error(shape: ModelShape, gpu: str, model: str) -> KnownError | None:
+def known_error(shape: ModelShape, gpu: str, model: str, latency: LatencyModel) -> KnownError | None:
     """Return what is known of a latency model on a GPU for a class of model; of other GPUs where nothing is.
 
-    None for a latency model that was not judged, and for layers of kinds that no measured server had: states, an index,
+    ``latency``: the model itself: physics has other errors where nobody measured such experts on such a GPU. None for a
+    latency model that was not judged, and for layers of kinds that no measured server had: states, an index,
     entries for several tokens.
     """
     if any(each.state or each.indexer or each.compression for each in shape.mixers):
         return None
     kind = "dense" if shape.experts is None else "MoE, MLA" if shape.attention.is_mla else "MoE"
+    if isinstance(latency, Physics) and latency.peak.num_experts and not latency.peak.experts_us:
+        model = "physics, silicon-2026"
     rows = {each.points: each for each in known_errors() if each.model == model}
     own = rows.get(f"{kind}, {gpu}")
     return replace(own, is_of_this_gpu=True) if own is not None else rows.get(kind)

@@ -153,7 +153,9 @@ def _footnotes(fit: Sequence[GpuResult], asked: GpuQuestion) -> list[str]:
             "half of them less than the first figure, on nine of ten less than the second (docs/validation.md)"
         )
     if any(each.error is not None and not each.error.is_of_this_gpu for each in fit):
-        notes.append("† of H100 and H200 with this class of model; on this GPU nothing was measured")
+        notes.append(
+            "† of this class of model on H100, H200, B200 and B300; on this GPU nothing was measured"
+        )
     if any(each.error is None for each in fit):
         notes.append("unknown: no server with such layers, or with this latency model, was measured")
     return notes

@@ -84,7 +84,7 @@ def joined(parts: Sequence[Samples]) -> Samples:
 
 def long_tailed(workload: WorkloadOptions) -> WorkloadOptions:
     """Return a workload whose outputs are drawn lognormal unless it says otherwise."""
-    if workload.output_shape is not None or workload.like is not None:
+    if any(each is not None for each in (workload.output_shape, workload.like, workload.random_range_ratio)):
         return workload
     return replace(workload, output_shape="lognormal")
 

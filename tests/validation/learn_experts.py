@@ -3,11 +3,13 @@
 From at most ten points of each mixture of experts and GPU, of the third that may be tuned on, those that take long left
 out. Robust least squares on the logs of mean TTFT and TPOT, the simulator in the loop, priors around what is plausible.
 Then again, from points of all thirds, without a family of models or a GPU, which is judged. A few minutes of CPU.
+``--save`` keeps the coefficients of each (``HELD_OUT``), with which ``make scoreboard`` judges what nobody has seen.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -44,6 +46,8 @@ MOST_TOKENS, PER_GROUP = 48 * 1024, 10
 """Users times output tokens of a point that is used; and points of a model on a GPU."""
 DOUBTFUL = {"nvidia/Llama-3.1-8B-Instruct-FP8": 0, "Qwen/Qwen3-235B-A22B-FP8": 0, "openai/gpt-oss-120b": 512}
 """Models whose points of so many users, and more, contradict the others' (docs/validation.md): nothing is learned."""
+HELD_OUT = Path(__file__).parent / "scoreboard" / "held_out.json"
+"""By what was left out, the coefficients that were learned without it."""
 STEP = 0.05
 """Change of a coefficient's log that slopes are taken over."""
 
@@ -130,6 +134,7 @@ def main() -> None:
     """Print the coefficients as lines of physics.yaml, and the errors with families and GPUs left out."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("VTWIN_DATA", "../shared/data")))
+    parser.add_argument("--save", action="store_true")
     options = parser.parse_args()
     points, _ = read_points(options.data / "aiconfigurator_silicon" / "vllm_agg.csv", gpus=GPUS.values())
     tuned = prepare(drawn([point for point in points if point.is_ours_to_tune]))
@@ -138,10 +143,13 @@ def main() -> None:
         print(f"      {name}: {float(f'{value:.5g}')}", flush=True)
     ready = prepare(drawn(points))
     certain = [each for each in ready if not is_doubtful(each.point)]
+    kept: dict[str, dict[str, float]] = {}
     found: dict[str, list[Floats]] = {"families, each left out": [], "GPUs, each left out": []}
     for name, is_out in SPLITS.items():
         held = [each for each in ready if is_out(each.point)]
-        errors = log_errors(held, maker(learn([each for each in certain if not is_out(each.point)])))
+        learned = learn([each for each in certain if not is_out(each.point)])
+        errors = log_errors(held, maker(learned))
+        kept[name] = {key: float(f"{value:.5g}") for key, value in coefficients(learned).items()}
         print(line(name, errors), flush=True)
         found["GPUs, each left out" if "00 " in name else "families, each left out"].append(errors)
         for group in sorted({(each.point.model, each.point.gpu) for each in held}):
@@ -149,6 +157,8 @@ def main() -> None:
             print(line(f"- {group[0].split('/')[1]}, {group[1]}", errors[own]))
     for name, each in found.items():
         print(line(name, np.concatenate(each)))
+    if options.save:
+        HELD_OUT.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ class Point:
     """One measurement; ``is_ours_to_tune``: it is of the third that may be tuned on.
 
     ``has_whole_experts``: each GPU has whole experts. ``fp4``: weights in NVFP4, where the checkpoint is wider.
-    ``version``: of vLLM, empty where nothing tells it.
+    ``version``: of vLLM, empty where nothing tells it. ``id``: the source's name of the measurement.
     """
 
     model: str
@@ -68,6 +68,7 @@ class Point:
     fp4: bool = False
     has_whole_experts: bool = False
     version: str = ""
+    id: str = ""
 
     @property
     def is_ours_to_tune(self) -> bool:
@@ -132,6 +133,7 @@ def _point(row: dict[str, str]) -> Point:
         fp4=row["moe_quant_mode"] == "nvfp4" and row["model_path"] not in KEPT_AS_THEY_ARE,
         has_whole_experts=float(row["moe_ep_size"] or 1) > 1,
         version=row["backend_version"] if row["backend_version"][:1].isdigit() else "",
+        id=row["id"],
     )
 
 

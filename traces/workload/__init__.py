@@ -13,15 +13,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from traces.workload.contradictions import can_scale, check_options, check_output
     from traces.workload.draw import unit_gaps
     from traces.workload.lengths import Recorded
     from traces.workload.model import DEFAULT_SEED, Arrival, ArrivalProcess, Workload
     from traces.workload.options import (
         LENGTH_NAMES,
         WorkloadOptions,
-        can_scale,
-        check_options,
-        check_output,
         flag,
     )
     from traces.workload.recorded.drawn_trace import DrawnTrace, drawn_trace, some_rows
@@ -88,9 +86,9 @@ _HOMES = {
     "WorkloadOptions": "traces.workload.options",
     "answer_decides": "traces.workload.recorded.from_trace",
     "as_sent": "traces.workload.recorded.served_lengths",
-    "can_scale": "traces.workload.options",
-    "check_options": "traces.workload.options",
-    "check_output": "traces.workload.options",
+    "can_scale": "traces.workload.contradictions",
+    "check_options": "traces.workload.contradictions",
+    "check_output": "traces.workload.contradictions",
     "clipping_notes": "traces.workload.resolve",
     "drawn_trace": "traces.workload.recorded.drawn_trace",
     "flag": "traces.workload.options",

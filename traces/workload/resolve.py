@@ -10,8 +10,9 @@ from typing import Final
 from traces.errors import ConfigError
 from traces.strict.limits import MOST_REQUESTS
 from traces.units import to_us
+from traces.workload.contradictions import can_scale, check_options
 from traces.workload.invalid import InvalidWorkload
-from traces.workload.lengths import Distribution, Gaussian, Lengths, Lognormal, Separate
+from traces.workload.lengths import Distribution, Gaussian, Lengths, Lognormal, Separate, Uniform
 from traces.workload.model import (
     DEFAULT_NUM_REQUESTS,
     DEFAULT_NUM_WAVES,
@@ -28,8 +29,6 @@ from traces.workload.options import (
     DEFAULT_TOKENS,
     LENGTH_SUFFIXES,
     WorkloadOptions,
-    can_scale,
-    check_options,
     flag,
 )
 from traces.workload.recorded.resampling import read_requests_to_draw
@@ -99,9 +98,9 @@ def _from_plain(options: WorkloadOptions) -> Workload:
 
 
 def _lengths(options: WorkloadOptions) -> Lengths:
-    """Return the source of the lengths: a trace's requests, or the normal distributions."""
+    """Return the source of the lengths: a trace's requests, or distributions."""
     if options.like is None:
-        return Separate(prompt=_gaussian(options, "prompt"), output=_output(options))
+        return Separate(prompt=_drawn(options, "prompt"), output=_drawn(options, "output"))
     return read_requests_to_draw(
         options.like,
         names_clients=True,
@@ -112,10 +111,14 @@ def _lengths(options: WorkloadOptions) -> Lengths:
     )
 
 
-def _output(options: WorkloadOptions) -> Distribution:
-    """Return the distribution of outputs: normal, or lognormal with the same mean and deviation."""
-    normal = _gaussian(options, "output")
-    if options.output_shape != "lognormal":
+def _drawn(options: WorkloadOptions, side: str) -> Distribution:
+    """Return what a side's lengths are drawn from: normal, uniform as vllm bench draws, or lognormal (outputs)."""
+    normal = _gaussian(options, side)
+    ratio = options.random_range_ratio
+    if ratio is not None:
+        low, high = math.floor(normal.mean * (1 - ratio)), math.ceil(normal.mean * (1 + ratio))
+        return Uniform(min=max(1, low), max=high)
+    if side == "prompt" or options.output_shape != "lognormal":
         return normal
     variance = math.log1p((normal.std_dev / normal.mean) ** 2)
     mu = math.log(normal.mean) - variance / 2
@@ -222,11 +225,12 @@ def clipping_notes(options: WorkloadOptions) -> list[str]:
     There is none for recorded lengths or a specification's. Raises ConfigError if the lengths are invalid.
     """
     notes: list[str] = []
-    if options.trace is not None or options.like is not None or options.workload is not None:
+    recorded = (options.trace, options.like, options.workload, options.random_range_ratio)
+    if any(each is not None for each in recorded):
         return notes
     for side in ("prompt", "output"):
         drawn = _gaussian(options, side)
-        clipped = _clipped_frac(drawn if side == "prompt" else _output(options))
+        clipped = _clipped_frac(_drawn(options, side))
         if clipped > MAX_CLIPPED_FRAC:
             name = flag(f"{side}_tokens")
             notes.append(

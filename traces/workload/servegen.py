@@ -7,7 +7,7 @@ from pathlib import Path
 from traces.header import Source
 from traces.trace import Trace
 from traces.workload.model import OpenLoop, Workload
-from traces.workload.servegen_data import Cut, servegen_clients
+from traces.workload.spec.servegen_data import Cut, servegen_clients
 from traces.workload.synthesis import synth
 
 

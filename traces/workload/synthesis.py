@@ -31,10 +31,11 @@ from traces.workload.content import (
     placed_images,
     prompt_of,
 )
+from traces.workload.contradictions import check_options
 from traces.workload.draw import draw_lengths, draw_tokens, unit_gaps
 from traces.workload.lengths import Recorded, Separate
 from traces.workload.model import ActiveWindow, Client, OpenLoop, UserLoop, Workload
-from traces.workload.options import WorkloadOptions, check_options
+from traces.workload.options import WorkloadOptions
 from traces.workload.recorded.from_trace import requests_again
 from traces.workload.recorded.resampling import DrawnRequests, draw_rows, header_keys, with_recorded
 from traces.workload.recorded.total_limit import with_total_limit

@@ -312,7 +312,7 @@ def _known_error(twin: TwinConfig) -> KnownError | None:
     model = next((name for name, cls in ANALYTIC.items() if type(twin.latency) is cls), None)
     if model is None or twin.shape is None or len(twin.gpus_of_pools) != 1:
         return None
-    return known_error(twin.shape, twin.gpus_of_pools[0][0], model)
+    return known_error(twin.shape, twin.gpus_of_pools[0][0], model, twin.latency)
 
 
 def seats_of(most: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:

@@ -81,10 +81,6 @@ PEERS: Final[Mapping[str, tuple[str, ...]]] = {
     "--random-output-len": ("vllm bench's", "--output-tokens"),
     "--random-output": ("sglang's", "--output-tokens"),
     "--random-prefix-len": ("vllm bench's", "--prefix-tokens"),
-    "--random-range-ratio": (
-        "vllm bench's",
-        "--prompt-tokens-stdev, --prompt-tokens-min and --prompt-tokens-max",
-    ),
     "--num-prompts": ("vllm bench's", "--num-requests"),
     "--num-prompt": ("vllm bench's", "--num-requests"),
     "--request-rate": ("vllm bench's", "--rate"),

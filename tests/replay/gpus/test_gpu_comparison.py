@@ -15,7 +15,10 @@ from replay.gpus.known_errors import known_error, known_errors
 from replay.gpus.text import gpus_parts
 from replay.model.gpus import find_gpu
 from replay.model.hf_config import read_model_config
+from replay.model.model_peak import peak_times
 from replay.search.prices import read_prices
+from replay.twin.latency import usual_physics
+from sim import Physics
 from traces import ConfigError
 from traces.facts import terminal_lines
 from traces.run_slo import RunLimit
@@ -157,14 +160,14 @@ def test_the_known_errors_are_those_of_the_page() -> None:
     rows = [
         [cell.strip() for cell in line.strip("| ").split("|")]
         for line in first.splitlines()
-        if re.match(r"\| (dense|MoE)[^|]*\| \d+ \| (roofline|physics) \|", line)
+        if re.match(r"\| (dense|MoE)[^|]*\| \d+ \| (roofline|physics|physics, silicon-2026) \|", line)
     ]
     page = {(row[0], int(row[1]), row[2], *map(float, row[3:7])) for row in rows}
     table = {
         (each.points, each.n, each.model, each.tpot_median, each.tpot_p90, each.ttft_median, each.ttft_p90)
         for each in known_errors()
     }
-    assert len(table) == 26
+    assert len(table) == 26 + 9
     assert table == page
 
 
@@ -196,4 +199,16 @@ def test_a_mistake_is_one_line(
     ],
 )
 def test_no_error_is_told_of_layers_that_no_measured_server_had(model: str, is_known: bool) -> None:
-    assert (known_error(read_model_config(model), "H100", "physics") is not None) == is_known
+    shape, gpu = read_model_config(model), find_gpu("H100", where="here")
+    peak = peak_times(shape, gpu, tp=8)
+    physics = Physics(peak=peak, **usual_physics(peak))  # type: ignore[arg-type]
+    assert (known_error(shape, "H100", "physics", physics) is not None) == is_known
+
+
+@pytest.mark.parametrize(("gpu", "figures"), [("H200", "9 / 38 %"), ("A100-80", "19 / 38 %")])
+def test_experts_that_nobody_measured_on_a_gpu_have_the_errors_of_their_own(gpu: str, figures: str) -> None:
+    shape = read_model_config("Qwen/Qwen3-235B-A22B-FP8")
+    peak = peak_times(shape, find_gpu(gpu, where="here"), tp=8)
+    found = known_error(shape, gpu, "physics", Physics(peak=peak, **usual_physics(peak)))  # type: ignore[arg-type]
+    assert found is not None
+    assert found.text("tpot") == figures

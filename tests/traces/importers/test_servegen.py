@@ -15,7 +15,7 @@ import vtwin
 from traces import ConfigError, TraceError, check_trace, read_trace, write_trace
 from traces.conversion import convert
 from traces.workload import synth
-from traces.workload.servegen_data import Cut
+from traces.workload.spec.servegen_data import Cut
 from traces.workload.spec.spec_read import load_spec
 
 TRACE = "0,0,0,,0,0\n600,5,1.0,Gamma,1.0,0.2\n1200,20,2.0,Gamma,0.25,0.2\n1800,0,0,,0,0\n"

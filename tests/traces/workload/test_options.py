@@ -16,9 +16,10 @@ from traces.errors import ConfigError
 from traces.strict.option_table import with_option_tables
 from traces.units import parse_seconds
 from traces.workload import WorkloadOptions, check_options, workload_from_options
-from traces.workload.lengths import Gaussian, Separate
+from traces.workload.contradictions import BURSTINESS_RANGE, check_output
+from traces.workload.lengths import Gaussian, Separate, Uniform
 from traces.workload.model import CV_RANGE, Arrival, OpenLoop, UserLoop
-from traces.workload.options import BURSTINESS_RANGE, check_output, flag
+from traces.workload.options import flag
 from traces.workload.resolve import clipping_notes
 
 BLIS_SAMPLE = Path(__file__).parent / "data" / "workload_v2.yaml"
@@ -335,3 +336,26 @@ def test_synth_warns_of_clipped_lengths(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "vtwin", "trace", "synth", *map(str, load)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "warning: about 44% of the output lengths are clipped" in done.stderr
+
+
+def test_lengths_are_uniform_around_the_mean_as_vllm_bench_draws_them() -> None:
+    asked = options(rate=5, prompt_tokens=1001, output_tokens=3, random_range_ratio=0.2)
+    lengths = Separate(prompt=Uniform(min=800, max=1202), output=Uniform(min=2, max=4))  # floor, ceil
+    assert workload_from_options(asked).clients[0].lengths == lengths
+    shortest = options(rate=5, output_tokens=1, random_range_ratio=0.5)
+    assert workload_from_options(shortest).clients[0].lengths.output == Uniform(min=1, max=2)
+    assert clipping_notes(asked) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"random_range_ratio": 1.0}, "--random-range-ratio: got 1, expected a share in [0, 1)"),
+        ({"random_range_ratio": math.inf}, "--random-range-ratio: got inf, expected a share in [0, 1)"),
+        ({"random_range_ratio": 0.1, "output_shape": "lognormal"}, "--output-shape: cannot be combined with"),
+        ({"random_range_ratio": 0.1, "prompt_tokens_max": 9}, "--prompt-tokens-max: cannot be combined with"),
+    ],
+)
+def test_a_range_is_a_share_and_has_no_other_bounds(given: dict[str, object], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(complaint)):
+        check_options(options(rate=5, **given))

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from traces.errors import ConfigError, TraceError
 from traces.workload.invalid import InvalidWorkload, require
-from traces.workload.servegen_data import Cut, Population, servegen_clients
 from traces.workload.spec.fields import Section, key, number, read_section, text, unsupported
+from traces.workload.spec.servegen_data import Cut, Population, servegen_clients
 
 SERVEGEN: Final[Section] = {
     "path": key(

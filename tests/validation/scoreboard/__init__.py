@@ -1,0 +1,1 @@
+"""One table of measured servers in which every tool can be read: ``make scoreboard``."""

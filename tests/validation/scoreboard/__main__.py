@@ -1,0 +1,102 @@
+"""``make scoreboard``: every tool on the same measured servers; the tables go into docs/comparison.md.
+
+Other tools' answers are recorded (``answers/``), and asked for with ``tools/*_answers.py``. A tool more is a module in
+``tools`` with a function like theirs, and a line in ``TOOLS``. Five minutes of CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from tests.validation.scoreboard import bounds
+from tests.validation.scoreboard.board import Board, losses, markdown
+from tests.validation.scoreboard.points import all_points, broken, default_data, noise, read_scored
+from tests.validation.scoreboard.tools import (
+    aiconfigurator_answers,
+    aisimulate_answers,
+    profiled_answers,
+    vtwin_answers,
+)
+from tests.validation.scoreboard.tools.recorded import Answers
+from tests.validation.silicon import Prepared
+
+TOOLS: Mapping[str, Callable[[Sequence[Prepared]], Answers]] = {
+    "AISimulate": aisimulate_answers.answers,
+    "aiconfigurator": aiconfigurator_answers.answers,
+    "roofline": vtwin_answers.roofline,
+    "physics": vtwin_answers.learned,
+    "profiled": profiled_answers.answers,
+    "physics, family unseen": vtwin_answers.family_unseen,
+    "physics, GPU unseen": vtwin_answers.gpu_unseen,
+}
+EVERYWHERE = ("AISimulate", "aiconfigurator", "roofline", "physics")
+"""Tools that any point may be asked of: a row is of the points that all of them answered."""
+UNSEEN = {
+    "physics, family unseen": "Mixtures of experts, and physics learned again without the model's family",
+    "physics, GPU unseen": "Mixtures of experts, and physics learned again without the GPU; dense models on a B200",
+}
+BOUNDS = (
+    "`model compare` says a bound below which nine of ten errors lie. Does it hold where it was not made? Each family, "
+    "or GPU, in turn: the bound of the class's other points, and the share of its own within it."
+)
+PAGE = Path(__file__).parents[3] / "docs" / "comparison.md"
+BEGIN, END = "<!-- scoreboard: written by `make scoreboard` -->", "<!-- end of scoreboard -->"
+
+
+def page_of(data: Path) -> str:
+    """Return the section of the page between the marks, all of it counted here."""
+    ready = read_scored(data)
+    measured = all_points(data)
+    bad = broken(ready, measured)
+    answers = {name: ask(ready) for name, ask in TOOLS.items()}
+    shown = {name: answers[name] for name in TOOLS if "unseen" not in name}
+    board = Board(points=[each.point for each in ready], answers=shown, everywhere=EVERYWHERE)
+    sound = board.without(bad)
+    said = "; ".join(f"{count} {why}" for why, count in Counter(bad.values()).most_common())
+    asked = ", ".join(f"{name} {len(answers[name])}" for name in TOOLS)
+    return "\n".join(
+        [
+            f"Points: {len(ready)}, of which broken by a rule: {len(bad)} ({said}). Answered: {asked}.",
+            "",
+            f"Sound points that all of {', '.join(EVERYWHERE)} answered ({len(sound.common())}):",
+            "",
+            markdown(sound, noise(measured)),
+            "",
+            losses(sound),
+            "",
+            f"All points, the broken ones too ({len(board.common())}):",
+            "",
+            markdown(board),
+            "",
+            *(line for name in UNSEEN for line in _unseen(sound, name, answers[name])),
+            BOUNDS,
+            "",
+            bounds.markdown(sound.points, answers),
+        ]
+    )
+
+
+def _unseen(sound: Board, name: str, found: Answers) -> list[str]:
+    """Return the table of the points whose family or GPU physics did not see; nothing where there are none."""
+    answers = {tool: sound.answers[tool] for tool in EVERYWHERE} | {name: found}
+    board = Board(points=sound.points, answers=answers, everywhere=tuple(answers))
+    return [f"{UNSEEN[name]} ({len(board.common())}):", "", markdown(board), ""] if board.common() else []
+
+
+def main() -> None:
+    """Write the section, and print it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=default_data())
+    text = page_of(parser.parse_args().data)
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    assert after, f"{PAGE} has no marks"
+    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

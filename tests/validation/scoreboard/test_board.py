@@ -1,0 +1,93 @@
+"""The table's own arithmetic, on measurements that are made up, and the answers that are recorded."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.validation.scoreboard.board import Board, losses, markdown
+from tests.validation.scoreboard.bounds import coverage
+from tests.validation.scoreboard.points import CHOSEN, broken, noise
+from tests.validation.scoreboard.tools.recorded import ANSWERS, Answers
+from tests.validation.silicon import Point, prepare
+
+
+def point(name: str, *, users: int = 4, ttft: float = 100.0, tpot: float = 10.0) -> Point:
+    return Point(
+        model="nvidia/Llama-3.1-8B-Instruct-FP8", gpu="H200", fp8=True, tp=1, isl=1000, osl=100,
+        concurrency=users, ttft_ms=ttft, tpot_ms=tpot, id=name,
+    )  # fmt: skip
+
+
+POINTS = [point(str(number)) for number in range(6)]
+
+
+def said(ttft: float, tpot: float, *, of: int = 6) -> Answers:
+    return {each.id: (ttft, tpot) for each in POINTS[:of]}
+
+
+def board(**answers: Answers) -> Board:
+    return Board(points=POINTS, answers=answers, everywhere=("one", "two"))
+
+
+def test_the_smallest_error_of_points_that_all_answered_is_first() -> None:
+    found = board(one=said(130, 11), two=said(80, 9.5), few=said(100, 10, of=5))
+    (row,) = (line for line in markdown(found).splitlines() if line.startswith("| dense, H200 "))
+    assert row == "| dense, H200 | 6 | 30.0 / 10.0 | **20.0** / **5.0** | 0.0 / 0.0 (5) |"
+    told = losses(found).splitlines()
+    assert told[0].startswith(
+        "- **one**: first in 0 of 6 cells; clearly behind: TTFT of all (30.0; two 20.0)"
+    )
+    assert told[1] == "- **two**: first in 6 of 6 cells; clearly behind: none."
+
+
+def test_points_that_a_tool_did_not_answer_are_nobodys() -> None:
+    assert "| all | 5 |" in markdown(board(one=said(130, 11), two=said(80, 9.5, of=5)))
+
+
+def test_a_point_is_broken_by_a_rule_and_not_by_its_name() -> None:
+    fine, idle, read = point("fine"), point("idle", users=256, tpot=6.0), point("read", tpot=1.0)
+    crowded = point("crowded", users=16, ttft=400.0, tpot=8.0)
+    measured = [fine, idle, read, crowded]
+    found = broken(prepare(measured), measured)
+    assert found == {
+        "idle": "does not hold its load: faster than the GPU at its peaks",
+        "read": "TPOT below the time in which the weights are read",
+        "crowded": "TPOT below that of the same server with fewer users",
+    }
+
+
+def test_noise_is_how_far_a_repetition_lies_from_the_first() -> None:
+    again = [point("a"), point("b", ttft=125.0, tpot=8.0), point("other", users=8)]
+    assert noise(again) == {("dense", "H200"): (1, pytest.approx(20.0), pytest.approx(25.0))}
+
+
+def test_a_bound_is_of_what_was_not_left_out() -> None:
+    others = [
+        Point(
+            model="Qwen/Qwen3-32B", gpu="H100", fp8=False, tp=1, isl=1, osl=1, concurrency=1,
+            ttft_ms=100.0, tpot_ms=10.0, id=f"q{number}",
+        )
+        for number in range(2)
+    ]  # fmt: skip
+    answers = said(110, 12) | {"q0": (105, 11), "q1": (150, 11)}
+    number, share = coverage(answers, [*POINTS, *others])["families"]
+    assert number == 8
+    assert share.tolist() == [
+        7 / 8,
+        2 / 8,
+    ]  # TTFT of q1 is over the six's 10 %; TPOT of the six over q's 10 %
+
+
+@pytest.mark.parametrize("tool", ["aisimulate", "aiconfigurator", "profiled"])
+def test_answers_are_of_points_that_there_are(tool: str) -> None:
+    chosen = CHOSEN.read_text().split()
+    assert len(chosen) == len(set(chosen))
+    recorded = json.loads((ANSWERS / f"{tool}.json").read_text())
+    assert len(recorded.keys() & set(chosen)) > len(FEW)
+    assert all(row["ttft_ms"] > 0 and row["tpot_ms"] > 0 for row in recorded.values())
+
+
+FEW = range(5)
+"""Answers below which a tool would not be in the table."""

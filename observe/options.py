@@ -79,7 +79,8 @@ class ServerOptions:
         typer.Option(
             parser=_name,
             metavar="TEXT",
-            help="Name of the served model. Default: the first one the server lists.", rich_help_panel=SERVER
+            help="Name of the served model. Default: the first one the server lists.",
+            rich_help_panel=SERVER,
         ),
     ] = None
     gpu: Annotated[

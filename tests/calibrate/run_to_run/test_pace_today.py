@@ -91,7 +91,13 @@ def test_a_fit_writes_how_good_it_was_and_reads_it_again(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("date: yesterday", "a day"), ("e2e: -0.1", "fraction"), ("e2 : 0.1", "e2e"), ("ttft: x", "fraction"), ("far: [itl]", "a list of ttft")],
+    [
+        ("date: yesterday", "a day"),
+        ("e2e: -0.1", "fraction"),
+        ("e2 : 0.1", "e2e"),
+        ("ttft: x", "fraction"),
+        ("far: [itl]", "a list of ttft"),
+    ],
 )
 def test_a_record_that_is_none_is_one_line(tmp_path: Path, text: str, expected: str) -> None:
     (tmp_path / "twin.yaml").write_text(

@@ -56,7 +56,7 @@ def verdict_text(calibration: Calibration, *, has_warnings: bool) -> str:
 
 
 def _judged(calibration: Calibration) -> tuple[tuple[JudgedError, ...], bool]:
-    """Return the errors that the verdict is about, and whether of unseen requests: of fitted ones where none is known."""
+    """Return the errors that the verdict is about, and whether of unseen requests: else of fitted ones."""
     unseen = judged_errors(calibration.holdout, calibration.noise_floor)
     return unseen or judged_errors(calibration.in_sample, calibration.noise_floor), bool(unseen)
 

@@ -22,8 +22,8 @@ settings.load_profile("suite")
 if not THOROUGH:
     # Hypothesis draws numbers and texts that stand in the modules imported so far. What a test drew hung on which files
     # ran beside it, and on any new number in the product: here it takes no module for ours. A hypothesis that asks
-    # another function fails `tests/test_draws.py`.
-    providers.is_local_module_file = lambda path: False
+    # another function fails `tests/sim/test_strategies.py`.
+    providers.is_local_module_file = lambda _: False
 
 # One thread of BLAS in each worker, and in what it starts: the threads of four workers spin while they wait for each
 # other, three quarters of the CPU time of a comparison. It must be said before numpy is imported.

@@ -191,7 +191,7 @@ def _environment(name: str, module: str, constants: list[Any]) -> Any:  # noqa: 
 class CheckedFiles(caching.IndexDataCacheFile):  # type: ignore[misc] # numba is untyped
     """numba's index and data files, each behind a digest of its content, and each the user's own or root's.
 
-    A folder may have been open to others before it was the user's alone, or be changed for theirs after it was looked at.
+    A folder may have been open to others before it was the user's alone, or be changed for theirs later.
     """
 
     _are_users_own = True
@@ -214,7 +214,7 @@ class CheckedFiles(caching.IndexDataCacheFile):  # type: ignore[misc] # numba is
         self._write(self._data_path(name), data)
 
     def _read(self, path: Path) -> Any:  # noqa: ANN401 - numba is untyped
-        """Return what a file holds. Raises OSError, for numba a file that is not there, on one that is not to be run."""
+        """Return what a file holds. Raises OSError, for numba a file that is not there, on one not to be run."""
         with path.open("rb") as file:
             if self._are_users_own and os.fstat(file.fileno()).st_uid not in (0, os.getuid()):
                 _tell("owner", f"{path}: got a file of another user, expected one of yours; compiled again")

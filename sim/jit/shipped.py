@@ -51,7 +51,7 @@ def this_processor_runs_it() -> bool:
 
 
 class _ShippedFiles(CheckedFiles):
-    """As in the cache on disk, each file of code packed once more: of 28 MB 1.2 are left. They belong to who installed them."""
+    """As in the cache on disk, each file of code packed once more: of 28 MB 1.2 are left. They are the installer's."""
 
     _are_users_own = False
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 from collections import Counter
 from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from sim import Outcomes, Status
-from tests.examples import examples
+from tests.examples import THOROUGH, examples
 from tests.sim.strategies import Case, Setting, cases
 
 DRAWN = 300
@@ -36,7 +40,7 @@ AT_LEAST_FRAC = {
 }
 """What part of the drawn cases shows each; an option by name: it changes some outcome.
 
-Often a third of what 1,500 cases show: hypothesis draws in clumps, and otherwise where other modules are loaded."""
+Often a third of what 1,500 cases show: hypothesis draws in clumps."""
 
 WITHOUT: dict[str, Setting] = {
     "long_prefill_token_threshold": 0,
@@ -90,3 +94,27 @@ def test_the_cases_are_hard_enough() -> None:
     fracs = {name: counts[name] / counts["drawn"] for name in AT_LEAST_FRAC}
     too_rare = {name: frac for name, frac in fracs.items() if frac < AT_LEAST_FRAC[name]}
     assert not too_rare
+
+
+def drawn_numbers() -> list[int]:
+    seen: list[int] = []
+
+    @examples(100, is_counted=True)
+    @given(st.lists(st.integers(), min_size=20))
+    def draws(numbers: list[int]) -> None:
+        seen.extend(numbers)
+
+    draws()
+    return seen
+
+
+@pytest.mark.skipif(bool(THOROUGH), reason="cases differ from run to run")
+def test_a_module_with_new_numbers_changes_no_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = drawn_numbers()
+    numbers = range(7_000_001, 7_000_400)
+    (tmp_path / "has_new_numbers.py").write_text(f"NUMBERS = {list(numbers)}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.import_module("has_new_numbers")
+    after = drawn_numbers()
+    assert not set(after) & set(numbers)
+    assert after == before

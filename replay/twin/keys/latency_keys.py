@@ -175,11 +175,11 @@ HELD_OUT_KEYS: tuple[Key, ...] = (
     ),
     Key(
         path="latency.held_out.far",
-        kind="list",
+        kind="mapping",
         default="those above 0.1",
-        meaning="Of `ttft`, `tpot` and `e2e`, those whose errors are too large to trust: above 10 %, per request or of "
-        "a run's mean, and above what the server differs from itself where a repeat run shows that. Every answer of "
-        "the twin says so.",
+        meaning="A list: of `ttft`, `tpot` and `e2e`, those whose errors are too large to trust: above 10 %, per "
+        "request or of a run's mean, and above what the server differs from itself where a repeat run shows that. "
+        "Every answer of the twin says so.",
     ),
 )
 

@@ -313,3 +313,27 @@ def test_the_search_ends_where_the_rate_is_near_or_nothing_more_is_told() -> Non
     load.pushed = lambda *_, **__: None
     low, high = told(4.0, 4.0, outrun=False), told(16.0, 10.0, outrun=True)
     assert _refined(load, low, high, possible=3000) == (low, high)
+
+
+def test_two_draws_have_an_interval_and_a_ceiling_of_their_mean() -> None:
+    found = Ceiling(per_s=10.0, overloaded_per_s=10.0, of_loads=(9.0, 11.0))
+    t_of_two = 6.314  # 90 %, one degree of freedom
+    reach = math.hypot(1.3 * t_of_two * np.log([9.0, 11.0]).std(ddof=1) / math.sqrt(2), 0.0015)
+    assert found.interval == pytest.approx((10 * math.exp(-reach), 10 * math.exp(reach)), rel=1e-3)
+    loads: Any = [Formula(10.0, own=10.0), Formula(11.0, own=1.0)]
+    both = find_ceiling(loads)
+    assert both is not None
+    assert both.of_loads == pytest.approx((10.0, 11.0), rel=0.01)
+
+
+def test_a_run_is_not_made_longer_than_the_longest() -> None:
+    load: Any = Held(MOST_REPEATED // 4 + 1, enough=MOST_REPEATED * 4)
+    pushed = load.pushed
+
+    def counted(rate_per_s: float, *, laps: int) -> Pushed | None:
+        assert len(load.laps) < 9
+        return pushed(rate_per_s, laps=laps)
+
+    load.pushed = counted
+    assert _pushed(load, 1.0) is None
+    assert load.laps == [1, 3]

@@ -103,12 +103,16 @@ def test_one_session_alone_at_the_end() -> None:
 def test_sessions_in_words() -> None:
     found = summarize_sessions(served(), block_size=4)
     assert found is not None
+    found["duration_us"]["mean"], found["model_us"]["mean"] = 4_950_000.0, 3_000_000.0
+    found["tool_us"]["mean"] = 1_950_000.0
     found["alone_at_end_frac"] = 0.0999
     add_cost(found, gpu_hours=3.0, cost=5.0)
     rows = session_rows(found)
     assert [head for head, _ in rows] == ["sessions", "", "", "", "  slowest", ""]
     text = "\n".join(words for _, words in rows)
-    assert "2 of 3 complete" in text
+    assert "2 of 3 complete, 4.950 s on average from first request to last answer" in text
+    assert "of it 3 s for the model, 1.950 s for tools and people" in text
+    assert "a: 0.001 s, 3 requests, 0 s for the model" in text
     assert "18.2% cached from their own rounds, 27.3% from what sessions share, 9.1% computed again" in text
     assert "1.5 GPU-hours a session, a cost of 2.5" in text
     assert "alone runs" not in text
@@ -227,9 +231,9 @@ def test_what_sessions_say_themselves_is_not_what_a_group_begins_with() -> None:
         "prefix_group": ["g", "g", None, None],
         "prefix_length": [12, 12, 0, 0],
     }
-    first, second, third, fourth = chain_of(
-        make_trace(Header(tool="vtwin", mode="generated"), rounds), block_size=4
-    )
+    trace = make_trace(Header(tool="vtwin", mode="generated"), rounds)
+    assert prefix_hashes._sessions(trace).first.tolist() == [0, 0, 2, 2]
+    first, second, third, fourth = chain_of(trace, block_size=4)
     assert [len(each) for each in (first, second, third)] == [3, 3, 3]
     assert second[: len(first)] == first
     assert fourth[:3] == third[:3]

@@ -24,6 +24,7 @@ from traces.importers.benchmarks import (
     vllmbench,
 )
 from traces.importers.benchmarks.genaiperf import _Request
+from traces.strict.limits import MOST_US
 
 
 def bench(**changed: object) -> dict[str, Any]:
@@ -202,6 +203,7 @@ def test_aiperfs_numbers() -> None:
         assert aiperf._cached(said) == expected
     assert aiperf._unix_ns(0) == 0
     assert aiperf._unix_ns(5.9) == 5
+    assert aiperf._unix_ns(MOST_US * 1000) == MOST_US * 1000
     with pytest.raises(ValueError, match="expected 0 to"):
         aiperf._unix_ns(-1)
     assert aiperf._message(None, cancelled=True) == "cancelled by the client"
@@ -232,6 +234,17 @@ def test_aiperfs_events_begin_with_the_first_token_and_failed_requests_have_none
 def aiperf_line(start_ns: int, **metrics: object) -> str:
     values = {name: {"value": value, "unit": ""} for name, value in metrics.items()}
     return json.dumps({"metadata": {"request_start_ns": start_ns, "turn_index": 0}, "metrics": values})
+
+
+def test_aiperfs_gaps_are_in_the_unit_that_they_name_and_else_in_ms() -> None:
+    def gaps(**unit: str) -> tuple[float, ...]:
+        line = {
+            "metadata": {"request_start_ns": 0},
+            "metrics": {"inter_chunk_latency": {"value": [2.0], **unit}},
+        }
+        return aiperf._record(json.dumps(line).encode(), where="w").gaps_us
+
+    assert [gaps(), gaps(unit="ms"), gaps(unit="odd"), gaps(unit="us")] == [(2000,), (2000,), (2000,), (2,)]
 
 
 def test_aiperfs_times_count_from_the_first_request_in_whole_us(tmp_path: Path) -> None:
@@ -281,6 +294,8 @@ def test_names_and_first_values_of_other_tools() -> None:
     assert genaiperf._first({"b": 3, "a": None}, "a", "b") == 3
     assert genaiperf._first({"a": 0, "b": 3}, "a", "b") == 0
     assert genaiperf._first({}, "a") is None
+    assert guidellm._unfinished("aborted") == "not finished when the benchmark ended"
+    assert guidellm._unfinished("ok") is None
     assert [guidellm._text(each) for each in (None, 3, "a")] == [None, "3", "a"]
     with pytest.raises(TypeError, match="list, expected text"):
         guidellm._text([])

@@ -37,7 +37,7 @@ FILE = StepTableFile(
     domain={},
     about={"tp": 1},
 )
-TRUTH = {"alpha0": 6_500.0, "alpha1": 4.0, "scale": 1.2, "step": 1_800.0}
+TRUTH = {"alpha0": 6_500.0, "alpha1": 4.0, "alpha3": 120.0, "scale": 1.2, "step": 1_800.0}
 ENGINE = EngineConfig(max_num_seqs=64, max_num_batched_tokens=4096, async_scheduling=True)
 SERVER = TwinConfig(engine=ENGINE, latency=model_of(FILE, **TRUTH))
 TWIN = TwinConfig(engine=ENGINE, latency=model_of(FILE))
@@ -53,7 +53,7 @@ def test_the_factor_and_the_time_between_steps_are_found() -> None:
     found = fit(ready, TWIN)
     assert found.model == "profiled"
     values = {each.name: each for each in found.coefficients}
-    assert set(values) == {"alpha0", "alpha1", "scale", "step"}
+    assert set(values) == {"alpha0", "alpha1", "alpha3", "scale", "step"}
     assert values["scale"].value == pytest.approx(TRUTH["scale"], rel=0.02)
     assert values["step"].value == pytest.approx(TRUTH["step"], rel=0.25)
     for name in ("scale", "step"):

@@ -19,7 +19,7 @@ from replay import load_config, read_defaults
 from sim import Blackbox, Extended
 from tests.calibrate.known_servers import GUESS, observed, source, workload
 
-SIX = ("alpha0", "alpha1", "alpha2", "beta0", "beta1", "beta2")
+SIX = ("alpha0", "alpha1", "alpha2", "alpha3", "beta0", "beta1", "beta2")
 KNOWN = ServerName(model="m", gpu="H100", tp=1)
 
 

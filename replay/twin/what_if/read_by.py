@@ -80,7 +80,7 @@ READ_BY: Mapping[str, Readers] = {
     "latency.peak": _only(*AT_PEAK),
     "latency.coefficients": _only(*FITTED, *ANALYTIC, "profiled", OWN, OWN_AT_PEAK),
     **dict.fromkeys(
-        (f"latency.coefficients.alpha{i}" for i in range(3)),
+        (f"latency.coefficients.alpha{i}" for i in range(4)),
         _only(*FITTED, *ANALYTIC, "profiled", OWN, OWN_AT_PEAK),
     ),
     **dict.fromkeys((f"latency.coefficients.beta{i}" for i in range(3)), _only(*FITTED, OWN, OWN_AT_PEAK)),

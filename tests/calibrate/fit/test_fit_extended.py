@@ -156,7 +156,10 @@ def test_a_slowdown_that_does_not_show_is_not_taken_and_the_others_are_held_agai
     scores = scores_of(blackbox=0.05, attention=0.04, attention_floor=0.051, slowdown=0.01)
     assert preferred(scores) == SLOWDOWN
     assert preferred(scores, hidden=(SLOWDOWN,)) == "attention"
-    rows = {each.name: each for each in candidates_of(scores, chosen="attention", hidden=(SLOWDOWN,))}
+    rows = {
+        each.name: each
+        for each in candidates_of(scores, chosen="attention", hidden=(SLOWDOWN,), is_slowing=False)
+    }
     assert [name for name, each in rows.items() if each.chosen] == ["attention"]
     assert [name for name, each in rows.items() if not each.is_shown] == [SLOWDOWN]
     assert rows["blackbox"].e2e_off == pytest.approx(0.05)
@@ -180,7 +183,15 @@ def test_a_bent_start_costs_what_the_line_does_at_a_quiet_step_and_a_usual_promp
     objective = replace(
         task.objective((*FITTED, *EXTENDED_FITTED)), priors=proportions(beta1=50, step_us=12_000)
     )
-    line = {"alpha0": 1.0, "alpha1": 1.0, "alpha2": 0.0, "beta0": 12_000.0, "beta1": 50.0, "beta2": 300.0}
+    line = {
+        "alpha0": 1.0,
+        "alpha1": 1.0,
+        "alpha2": 0.0,
+        "alpha3": 0.0,
+        "beta0": 12_000.0,
+        "beta1": 50.0,
+        "beta2": 300.0,
+    }
     at = dict(zip(objective.names, extended_start(objective, line, floor_share=0.5, kappa=0.0), strict=True))
     assert at["beta0"] + at["floor"] == pytest.approx(12_000)
     assert at["beta1"] > line["beta1"]  # what the line pays for by its constant

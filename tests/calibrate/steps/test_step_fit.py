@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from calibrate.fit.objective.fit_trace import fit_trace
-from calibrate.fit.objective.priors import MEMORY, SLOWDOWN_POSSIBLE, THRESHOLD
+from calibrate.fit.objective.priors import MEMORY, SLOWDOWN, THRESHOLD
 from calibrate.steps.fitted_to_steps import fit_to_steps
 from calibrate.steps.step_fit import StepFit, fit_steps
 from calibrate.steps.step_logs import StepLogs
@@ -29,7 +29,7 @@ SERVER = TwinConfig(
     ),
 )  # fmt: skip
 PROMPTS = (600, 0.8)
-GPU = {"kappa": SLOWDOWN_POSSIBLE, "u0": THRESHOLD, "tau_s": MEMORY}
+GPU = {"kappa": SLOWDOWN, "u0": THRESHOLD, "tau_s": MEMORY}
 H100 = Path(__file__).parents[2] / "validation" / "h100"
 
 

@@ -92,7 +92,15 @@ def test_a_slowdown_that_no_prompt_reaches_stays_as_expected_and_is_said_to() ->
 
 def test_a_search_starts_from_the_expected_slowdown_and_from_none_only_where_nothing_is_known() -> None:
     objective = objective_at((4,), TRUTH)
-    line = {"alpha0": 1.0, "alpha1": 1.0, "alpha2": 0.0, "beta0": 12_000.0, "beta1": 50.0, "beta2": 300.0}
+    line = {
+        "alpha0": 1.0,
+        "alpha1": 1.0,
+        "alpha2": 0.0,
+        "alpha3": 0.0,
+        "beta0": 12_000.0,
+        "beta1": 50.0,
+        "beta2": 300.0,
+    }
     at = objective.names.index("kappa")
     known = [start[at] for start in extended_starts(objective, line)]
     assert set(known) == {SLOWDOWN.centre}

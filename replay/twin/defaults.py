@@ -191,7 +191,7 @@ def read_coefficients(section: Section, *, also: tuple[str, ...] = ()) -> dict[s
     for name in COEFFICIENTS:
         value = section.decimal(name, expected=_EXPECTED)
         if value is None and name in USUALLY_ZERO:
-            continue
+            value = Decimal(0)
         if value is None:
             section.fail(name, got="nothing", expected=_EXPECTED)
         try:

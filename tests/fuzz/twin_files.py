@@ -50,7 +50,7 @@ FITTED = """\
 engine: {max_num_seqs: 4, max_num_batched_tokens: 64, num_gpu_blocks: 50}
 latency:
   model: extended
-  coefficients: {alpha0: 500, alpha1: 2, alpha2: 0, beta0: 1000, beta1: 30, beta2: 20, floor: 9000}
+  coefficients: {alpha0: 500, alpha1: 2, alpha2: 0, alpha3: 90, beta0: 1000, beta1: 30, beta2: 20, floor: 9000}
   tiles: [[1, 1.0], [1024, 0.95], [1025, 1.2], [2048, 1.0]]
   fitted_range: {rate_per_s: [1, 4], prompt_tokens: [10, 900]}
   pace: {within: 0.01, beyond: 0.02}

@@ -228,8 +228,12 @@ def test_a_measured_load_is_sent_when_it_was_sent_by_both_names(capsys: pytest.C
     assert faster["num_by_status"]["ok"] > 0
 
 
-def test_two_traces_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert vtwin.main(["run", "a", "--trace", "b", "--config", "twin.yaml"]) == 2
+def test_two_traces_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    twin = tmp_path / "twin.yaml"
+    twin.write_text(
+        "latency: {model: blackbox, coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 5, beta1: 1, beta2: 2}}"
+    )
+    assert vtwin.main(["run", "a", "--trace", "b", "--config", str(twin)]) == 2
     assert "--trace: got it beside a, expected one trace" in capsys.readouterr().err
 
 

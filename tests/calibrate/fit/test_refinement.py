@@ -126,13 +126,13 @@ def test_shaped_points_find_the_slopes_also_where_a_limit_cuts_them_off() -> Non
 
 
 def test_points_far_enough_off_give_blackbox_narrow_intervals_that_hold() -> None:
-    truth = np.array([4000.0, 5.0, 12000.0, 60.0, 500.0])
+    truth, names = np.array([4000.0, 5.0, 12000.0, 60.0, 500.0]), (*FITTED[:2], *FITTED[3:])
     traces = tuple(
         fit_trace(observed(workload(60, rate=rate, seed=rate), noise=0.08, seed=rate), GUESS, name=str(rate))
         for rate in (3, 9)
     )
     objective = FitObjective(
-        traces=traces, engine=ENGINE, names=FITTED, base=Blackbox(), scale=natural_scale(traces, FITTED)
+        traces=traces, engine=ENGINE, names=names, base=Blackbox(), scale=natural_scale(traces, names)
     )
     objective = objective.with_noise_of(objective.simulate(truth))
     near = sample_surface(objective, truth, reach=reach_around(objective, truth, relative=0.02), seed=1)

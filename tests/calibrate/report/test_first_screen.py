@@ -343,10 +343,10 @@ def test_a_chosen_model_is_shown_with_the_reason(fitted: Calibration) -> None:
     assert fitted.fit is not None
     one, other = np.array([0.02, -0.02]), np.array([0.029, -0.029])
     scores = {"blackbox": Scores(loss=one, pace=one), "attention": Scores(loss=one, pace=other)}
-    near = candidates_of(scores, chosen="attention", hidden=())
+    near = candidates_of(scores, chosen="attention", hidden=(), is_slowing=False)
     said = markdown_of(replace(fitted, fit=replace(fitted.fit, candidates=near)), command="x")
     assert "Chosen: attention: its held-out E2E is as near as the best one's within 1 %" in said
-    best = candidates_of(scores, chosen="blackbox", hidden=("attention",))
+    best = candidates_of(scores, chosen="blackbox", hidden=("attention",), is_slowing=False)
     said = markdown_of(replace(fitted, fit=replace(fitted.fit, candidates=best)), command="x")
     assert "Chosen: blackbox: its held-out E2E is the nearest." in said
     assert "no slowdown shows" in said

@@ -40,8 +40,8 @@ class Extended(Blackbox):
     clock when its power reaches the limit, which is at ``u0``. While a step computes, u rises towards 1, and s is the
     mean over that time (``sim.latency.throttling``): an H100's clock follows within 0.03 s, so that long steps, and
     steps behind others with prompts, take up to a tenth longer (docs/decisions/0032-slower-within-a-step.md).
-    ``concavity``: on measured
-    servers the tenth sequence that decodes along costs more than the hundredth (docs/explanation/latency-models.md).
+    ``concavity``: on measured servers the tenth sequence that decodes along costs more than the hundredth
+    (docs/explanation/latency-models.md).
     ``tiles``: pairs (tokens of a step, factor), from few tokens to many: r, at P + D tokens, is on the line between two
     pairs, beyond the last it stays. A matrix product is computed in tiles, and one token more than fills them takes
     another round of all: 7 ms of a step of 69, on an H100 (docs/decisions/0022-tiles.md). Without pairs r is 1.

@@ -20,8 +20,11 @@ from sim.latency.latency_model import (
     LatencyModel,
 )
 
-EXTENDED_TIMES = slice(0, 7)
-"""Of Extended's terms those that are times: ``STEP`` to ``FLOOR`` in ``sim.engine.step_time.step_duration``."""
+EXTENDED_TIMES = [*range(7), 8]
+"""Of Extended's terms those that are times: ``STEP`` to ``FLOOR``, ``TAU`` in ``sim.engine.step_time.step_duration``.
+
+With its clock's memory as much longer as its steps, a step is slowed down by the share that it was.
+"""
 TABLE_TIMES = (
     tabulated.PREFILL,
     tabulated.DECODE,
@@ -48,8 +51,7 @@ TABLE_TIMES = (
 class Paced(LatencyModel):
     """``model`` with every step ``factor`` times as long; made by ``at_pace``, which keeps the ways in and out.
 
-    What acts between steps, as Extended's slowdown does, goes by the shares that it went by. Raises InvalidConfig where
-    the factor is not above 0.
+    Raises InvalidConfig where the factor is not above 0.
     """
 
     model: LatencyModel

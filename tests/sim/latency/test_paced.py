@@ -18,7 +18,7 @@ from tests.sim.latency.test_latency_contract import quiet
 from tests.sim.strategies import Case, Pick, cases, physics, profiled, roofline
 
 SLOW = 1.25  # exact in binary: a product by it is rounded as the sum of scaled parts is
-STEP_TIMES = ("beta0", "beta1", "beta2", "beta3", "beta4", "beta5", "floor")
+STEP_TIMES = ("beta0", "beta1", "beta2", "beta3", "beta4", "beta5", "floor", "tau_s")
 TABLES_FACTORS = ("scale", "step", "nccl_launch", "nccl_skew")
 
 
@@ -47,6 +47,9 @@ def extended_of_halves(pick: Pick) -> Extended:
         beta4=pick((0.0, 0.25)),
         floor=pick((0.0, 64.0)),
         tiles=pick(((), ((1, 1.0), (8, 1.0), (9, 1.5)))),
+        kappa=pick((0.0, 0.5)),
+        u0=pick((0.0, 0.25)),
+        tau_s=2.0**-10,
     )
 
 
@@ -60,7 +63,7 @@ def test_a_paced_model_is_the_model_with_its_times_scaled_by_hand(
     assert outcomes(case, at_pace(case.latency, SLOW)) == outcomes(case, scaled_by_hand(case.latency))
 
 
-@pytest.mark.parametrize("pick_model", [roofline, physics])
+@pytest.mark.parametrize("pick_model", [extended_of_halves, roofline, physics])
 @examples(30)
 @given(st.data())
 def test_steps_of_a_paced_table_are_so_many_times_as_long(

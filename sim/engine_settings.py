@@ -69,8 +69,8 @@ class EngineSettings:
     ``encoder_token_us`` per multimodal token, ``encoder_token_pair_us`` per pair of tokens of each image whose place is
     known, n² of n; ``encoder_data_parallel_size`` GPUs encode whole images side by side. A step of more tokens than
     ``max_cudagraph_capture_size`` (0: vLLM's default) lasts ``launch_us`` at least: the CPU starts its kernels one by
-    one. Without async scheduling ``host_step_us`` is added to each step, ``host_prefill_us`` to one with prompts: what
-    the CPU does between steps, hidden otherwise.
+    one; with ``enforce_eager`` every step does. Without async scheduling ``host_step_us`` is added to each step,
+    ``host_prefill_us`` to one with prompts: what the CPU does between steps, hidden otherwise.
 
     ``session_kv_ttl_us``: how long the KV of a session's round stays pinned for the next one, 0: not at all
     (``sim/engine/kv_cache/session_kv.py`` has the rules; vLLM does not do it).
@@ -130,6 +130,7 @@ class EngineSettings:
     encoder_token_us: float = 0.0
     encoder_token_pair_us: float = 0.0
     encoder_data_parallel_size: int = 1
+    enforce_eager: bool = False
     max_cudagraph_capture_size: int = 0
     launch_us: float = 0.0
     host_step_us: float = 0.0
@@ -263,6 +264,8 @@ class EngineSettings:
     @property
     def num_graph_tokens(self) -> int:
         """Up to how many tokens a step runs as a CUDA graph (vllm 0.32.0 config/vllm.py:_set_cudagraph_sizes)."""
+        if self.enforce_eager:
+            return 0
         return self.max_cudagraph_capture_size or min(MOST_GRAPH_TOKENS, 2 * self.max_num_seqs)
 
     @property

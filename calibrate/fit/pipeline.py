@@ -73,6 +73,7 @@ from calibrate.fit.uncertainty import (
     uncertainty,
 )
 from replay.twin import twin_of
+from replay.twin.server.cuda_graphs import without_derived_launch
 from sim import Blackbox, Extended, Physics, Profiled
 from traces import ConfigError, TraceError
 
@@ -113,7 +114,8 @@ def fit(  # noqa: PLR0913 - what a fit can be told
     ConfigError if physics or a profile is configured, no model is named, and an argument does not apply to such a fit:
     it draws nothing (no ``seed``), and its priors are its configured coefficients.
     """
-    started, config, traces = time.monotonic(), twin_of(config), sorted(traces, key=_content)
+    started, config = time.monotonic(), without_derived_launch(twin_of(config))
+    traces = sorted(traces, key=_content)
     num_requests = sum(trace.num_used for trace in traces)
     if num_requests < MIN_REQUESTS:
         raise TraceError(f"fit: got {num_requests} finished requests, expected at least {MIN_REQUESTS}")

@@ -119,11 +119,12 @@ class Serving:
     drafter: Drafter | None = None
     mm_encoder_tp_mode: MMEncoderTPMode = "weights"
     language_model_only: bool = False
+    enforce_eager: bool = False
 
     @property
     def counts_cuda_graphs(self) -> bool:
         """Whether this version's first model runner sets memory for CUDA graphs aside."""
-        return nearest_rules(self.vllm_version).counts_cuda_graphs
+        return nearest_rules(self.vllm_version).counts_cuda_graphs and not self.enforce_eager
 
     def has_second_runner(self, shape: ModelShape) -> bool:
         """Whether this version serves the model with its second runner, which profiles less memory than the first."""

@@ -261,6 +261,7 @@ def capacity_of(
         drafter=drafter,
         mm_encoder_tp_mode=hardware.mm_encoder_tp_mode,
         language_model_only=engine.language_model_only,
+        enforce_eager=engine.enforce_eager,
     )
     return kv_cache_size(
         shape, hardware.gpu, tp=hardware.tp, pp=hardware.pp, layout=hardware.layout, serving=serving

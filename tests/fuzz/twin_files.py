@@ -121,6 +121,7 @@ engine:
   launch_us: 12
   host_step_us: 250.5
   host_prefill_us: 3
+  enforce_eager: false
   max_cudagraph_capture_size: 512
   session_kv_ttl_us: 2000000
 latency:

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from replay.model import Serving, find_gpu, kv_cache_size, read_model_config
+from replay.model.kernels.launch_time import launch_us
 from replay.model.layout import Layout
 from replay.model.model_peak import peak_times
 from replay.twin.latency import EXPERTS_PHYSICS, physics_sets, usual_physics
@@ -39,6 +40,9 @@ MAKES = dict[str, Callable[[PeakTimes], LatencyModel]]
 
 SERVED_TOKENS, SERVED_SEQS = 8192, 1024
 """max_num_batched_tokens and max_num_seqs that vLLM's server takes on these GPUs without a flag."""
+
+CAPTURED = {"openai/gpt-oss-120b": 2048}
+"""--max-cudagraph-capture-size, 0 being the default: InferenceMAX's gptoss_fp4_*.sh, after vLLM's recipe, give it."""
 
 UNKNOWN_VERSION = "0.19"
 """What a point's server is taken to run where nothing tells."""
@@ -179,14 +183,15 @@ def engine_of(point: Point) -> EngineConfig:
         vllm_version="0.18",
     )
     layout = Layout(enable_expert_parallel=point.has_whole_experts)
-    capacity = kv_cache_size(
-        shape_of(point), find_gpu(point.gpu), tp=point.tp, layout=layout, serving=serving
-    )
+    shape = shape_of(point)
+    capacity = kv_cache_size(shape, find_gpu(point.gpu), tp=point.tp, layout=layout, serving=serving)
     return EngineConfig(
         max_num_seqs=SERVED_SEQS,
         max_num_batched_tokens=SERVED_TOKENS,
         num_gpu_blocks=capacity.num_gpu_blocks,
         max_model_len=point.isl + point.osl + 256,
+        launch_us=launch_us(shape),
+        max_cudagraph_capture_size=CAPTURED.get(point.model, 0),
     )
 
 

@@ -67,10 +67,12 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "encoder_token_pair_us": "µs per pair of tokens of one of a trace's `images`, n² of n, in that step.",
     "encoder_data_parallel_size": "GPUs that share the images of a step out: it waits for the largest one, or for "
     "an equal share of all, whichever takes longer.",
+    "enforce_eager": "No step runs as a CUDA graph: each takes `launch_us` at least, and the KV cache has the "
+    "graphs' memory.",
     "max_cudagraph_capture_size": "A step of up to this many tokens runs as a CUDA graph. 0: vLLM's default, twice "
     "`max_num_seqs`, 512 at most.",
     "launch_us": "A step of more tokens than that takes at least this many µs: the CPU starts its kernels one by one. "
-    "20,000 on an H100 with an 8B model.",
+    "Some 700 for each layer of the model.",
     "host_step_us": "µs that the CPU needs between two steps. Added to every step without `async_scheduling`, hidden "
     "with it. 2,300 on an H100 machine with 16 cores.",
     "host_prefill_us": "The same, in addition, of a step with prompts. 3,800 on that machine.",
@@ -101,6 +103,7 @@ FOLLOWING: Mapping[str, str] = {
         "the vision tower's with roofline, physics and profiled, else 0",
     ),
     "draft_us": "the drafting layers' with roofline, physics and profiled, else 0",
+    "launch_us": "700 for each of the model's layers with roofline, physics and profiled, else 0",
     "encoder_data_parallel_size": "`hardware.tp` where its GPUs share images out, else 1",
     "disable_chunked_mm_input": "the model's, else false",
     "kv_offloading": "native where it can be simulated and no key of blis is set, else blis",

@@ -38,6 +38,7 @@ from replay.twin.latency import Chosen, check_keys, read_latency
 from replay.twin.on_record import shape_of_shipped
 from replay.twin.placeholder import placeholder_notes
 from replay.twin.profiled_table import profile_notes
+from replay.twin.server.cuda_graphs import with_launch
 from replay.twin.server.engine_section import (
     assumed_flags,
     other_places,
@@ -139,6 +140,7 @@ def _engine_of(
     engine, offload = with_offload(engine, root, model=offloaded, hardware=hardware)
     engine = with_encoder(engine, root, model=chosen.model, shape=server.shape, hardware=hardware)
     engine, drafting = with_drafting(engine, root, model=chosen.model, drafter=drafter, hardware=hardware)
+    engine = with_launch(engine, root, model=chosen.model, shape=server.shape)
     return WholeEngine(
         engine=engine,
         of_model=of_model,

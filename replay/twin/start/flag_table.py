@@ -191,9 +191,7 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
     "mm-encoder-tp-mode": _hardware("hardware.mm_encoder_tp_mode", "text", otherwise=SPEED),
     "enable-dbo": _told(SPEED, kind="switch"),
     "enable-eplb": _told("experts are taken to be evenly loaded", kind="switch"),
-    "enforce-eager": _told(
-        "without CUDA graphs steps take longer: in the coefficients, if at all", kind="switch"
-    ),
+    "enforce-eager": _engine("enforce_eager", "switch"),
     "compilation-config": _told(SAME_WORK),
     "cudagraph-capture-sizes": _told(SAME_WORK),
     "max-cudagraph-capture-size": _engine("max_cudagraph_capture_size"),

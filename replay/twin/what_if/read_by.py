@@ -136,6 +136,7 @@ NEEDS: Mapping[str, str] = {
     ),
     "engine.priority_age_weight": "priority_scoring",
     "engine.priority_scoring": "priority_age_weight",
+    "engine.enforce_eager": "launch_us",
     "engine.max_cudagraph_capture_size": "launch_us",
 }
 """Keys of the engine that do nothing while another one is at its default."""

@@ -72,11 +72,11 @@ def test_times_that_nobody_measured_are_told_at_every_run_but_not_by_the_fit_tha
 
 
 def test_no_flag_is_dropped_and_no_secret_told(tmp_path: Path) -> None:
-    command = "vllm serve m --new-flag 7 --enforce-eager -tp 2 --api-key s3cret -O3 --config c.yaml stray"
+    command = "vllm serve m --new-flag 7 --enable-dbo -tp 2 --api-key s3cret -O3 --config c.yaml stray"
     text, notes = twin_text(start_from_serve(command))
     for name in (
         "--new-flag …",
-        "--enforce-eager",
+        "--enable-dbo",
         "-tp 2",
         "--api-key …",
         "--config …",
@@ -93,7 +93,7 @@ def test_no_flag_is_dropped_and_no_secret_told(tmp_path: Path) -> None:
     [
         "VLLM_LOGGING_LEVEL=DEBUG /opt/v/bin/vllm serve org/model --max-num-seqs 8",
         "python -m vllm.entrypoints.openai.api_server --model org/model --max-num-seqs 8",
-        "docker run --gpus all image vllm serve --enforce-eager org/model --max-num-seqs 8",
+        "docker run --gpus all image vllm serve --enable-dbo org/model --max-num-seqs 8",
         "docker run --gpus all -p 8000:8000 vllm/vllm-openai:v0.32.0 --model org/model --max-num-seqs 8",
         "podman run -v models:/models mirror.example/vllm/vllm-openai org/model --max-num-seqs 8",
         "vllm serve org/model \\\n  --max-num-seqs 8",

@@ -318,6 +318,7 @@ ENGINE: Mapping[str, tuple[Mapping[str, object], object]] = {
     "encoder_token_us": ({"language_model_only": False}, 3.0),
     "encoder_token_pair_us": ({"language_model_only": False}, 3.0),
     "encoder_data_parallel_size": ({"language_model_only": False, "encoder_token_us": 20.0}, 4),
+    "enforce_eager": ({"launch_us": 9000.0}, True),
     "max_cudagraph_capture_size": ({"launch_us": 9000.0}, 8),
     "launch_us": ({"max_cudagraph_capture_size": 8}, 9000.0),
     "host_step_us": ({}, 40.0),

@@ -65,7 +65,7 @@ def unanswered(file: str, *texts: str) -> list[tuple[str, ...]]:
         ("engine.max_num_seqs=4", [""], [""]),
         ("latency.coefficients.alpha0=5", [""], [""]),
         ("seed=3", [""], [""]),
-        ("engine.max_cudagraph_capture_size=64", [GRAPHS], [GRAPHS]),
+        ("engine.max_cudagraph_capture_size=64", [GRAPHS], [""]),
         ("engine.kv_offload_threshold=0.5", ["engine.kv_offload_threshold"], ["engine.kv_offload_threshold"]),
         ("cluster.instances=2", [""], [""]),
     ],

@@ -59,6 +59,14 @@ def test_steps_beyond_the_graphs_last_as_long_as_their_launch(asked: int, limit:
     assert (steps["us"] == 20_000).any()
 
 
+def test_without_graphs_every_step_lasts_as_long_as_its_launch() -> None:
+    engine = replace(SYNC, launch_us=20_000.0, enforce_eager=True, max_cudagraph_capture_size=200)
+    assert engine.num_graph_tokens == 0
+    steps = steps_of(engine)
+    model_us = 6000 + 20 * steps["prefill"] + 100 * steps["decode"]
+    assert (steps["us"] == np.maximum(model_us, 20_000)).all()
+
+
 def test_a_negative_time_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="launch_us: got -1"):
         replace(SYNC, launch_us=-1.0)

@@ -8,6 +8,7 @@ from typing import TypedDict
 from replay.model.gpu_memory import check_parallel
 from replay.model.gpus import Gpu
 from replay.model.kernels.expert_kernels import expert_curve
+from replay.model.kernels.reach import relative_reach
 from replay.model.layout import ONE_NODE, SENDS_EVERYTHING, Layout
 from replay.model.operator_forms import (
     CHUNK,
@@ -279,11 +280,15 @@ def _us_per_flop(gpu: Gpu, precision: Precision) -> float:
 def _products(
     shape: ModelShape, gpu: Gpu, attention_weights: float, mlp_weights: float
 ) -> tuple[float, float]:
-    """Return what a token takes in the products of attention, MLP and routers, µs, and the bytes of their weights."""
+    """Return what a token takes in the products of attention, MLP and routers, µs, and the bytes of their weights.
+
+    At the peak that a GPU's kernels come as near to as Hopper's do to theirs (``replay/model/kernels/reach.py``): what
+    share of it they reach is the latency model's business.
+    """
     in_attention, in_mlp = shape.attention_precision, shape.mlp_precision
     matmul = FLOPS_PER_WEIGHT * (
-        attention_weights * _us_per_flop(gpu, in_attention)
-        + mlp_weights * _us_per_flop(gpu, in_mlp)
+        attention_weights * _us_per_flop(gpu, in_attention) / relative_reach(gpu, in_attention)
+        + mlp_weights * _us_per_flop(gpu, in_mlp) / relative_reach(gpu, in_mlp)
         + shape.router_parameters() / gpu.flops_per_us("16bit")
     )
     weights = (

@@ -39,10 +39,12 @@ from traces import ConfigError
 from traces.strict.section import Section, read_section
 
 PHYSICS_SETS = Path(__file__).parents[1] / "model" / "physics.yaml"
-DEFAULT_PHYSICS = "silicon-2026"
-"""The set of coefficients that physics uses by default: the one with the smaller error (docs/validation.md)."""
+DENSE_PHYSICS = "dense-2026"
+"""The coefficients that physics uses for a model without experts."""
+UNMEASURED_PHYSICS = "silicon-2026"
+"""The same for a mixture of experts whose time was not measured: learned with a formula in its place."""
 EXPERTS_PHYSICS = "experts-2026"
-"""The same where the experts' time was measured; the other sets were learned with a formula in its place."""
+"""The same where it was measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,7 +336,9 @@ def physics_sets() -> dict[str, dict[str, float]]:
 
 def usual_physics(peak: PeakTimes) -> dict[str, float]:
     """Return the coefficients that physics takes without a name."""
-    return physics_sets()[EXPERTS_PHYSICS if peak.experts_us else DEFAULT_PHYSICS]
+    if not peak.num_experts:
+        return physics_sets()[DENSE_PHYSICS]
+    return physics_sets()[EXPERTS_PHYSICS if peak.experts_us else UNMEASURED_PHYSICS]
 
 
 def _read_auto(asked: Asked) -> Chosen:

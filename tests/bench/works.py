@@ -72,10 +72,10 @@ def other_models() -> dict[str, LatencyModel]:
     """Return the other latency models, with steps about as long as those of ``LATENCY``: an 8B model on an H100."""
     from replay.model import find_gpu, read_model_config
     from replay.model.model_peak import peak_times
-    from replay.twin.latency import DEFAULT_PHYSICS, physics_sets
+    from replay.twin.latency import DENSE_PHYSICS, physics_sets
 
     peak = peak_times(read_model_config("meta-llama/Llama-3.1-8B"), find_gpu("H100"))
-    learned = physics_sets()[DEFAULT_PHYSICS]
+    learned = physics_sets()[DENSE_PHYSICS]
     line = {"beta0": 1500, "beta1": 20, "beta2": 15}
     return {
         "extended": Extended(**line, beta3=0.05, beta4=0.0005, floor=5000.0, kappa=0.1),  # type: ignore[arg-type]

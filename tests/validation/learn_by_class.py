@@ -161,11 +161,11 @@ def main() -> None:
     for name, value in coefficients(kind, x).items():
         print(f"      {name}: {float(f'{value:.5g}')}", flush=True)
     ready = prepare(drawn(points))
-    sure = certain(ready, measured)
+    sure, bad = certain(ready, measured), broken(ready, measured)
     kept: dict[str, dict[str, float]] = {}
     found: dict[str, list[Floats]] = {"families, each left out": [], "GPUs, each left out": []}
     for name, is_out in splits(kind).items():
-        held = [each for each in sure if is_out(each.point)]
+        held = [each for each in ready if is_out(each.point) and each.point.id not in bad]
         if not held:
             continue
         learned = learn(kind, [each for each in sure if not is_out(each.point)])

@@ -44,6 +44,9 @@ SERVED_TOKENS, SERVED_SEQS = 8192, 1024
 CAPTURED = {"openai/gpt-oss-120b": 2048}
 """--max-cudagraph-capture-size, 0 being the default: InferenceMAX's gptoss_fp4_*.sh, after vLLM's recipe, give it."""
 
+FP8_CACHE = {("openai/gpt-oss-120b", "B200"), ("meta-llama/Llama-3.1-70B", "B200")}
+"""Servers with --kv-cache-dtype fp8: it is in vLLM's recipes for these models on Blackwell, and in InferenceMAX's."""
+
 UNKNOWN_VERSION = "0.19"
 """What a point's server is taken to run where nothing tells."""
 
@@ -146,7 +149,8 @@ def shape_of(point: Point):  # type: ignore[no-untyped-def]  # noqa: ANN201
     from replay.model.quantized.online import _NVFP4
     from replay.model.quantized.quantization import FP8
 
-    shape = read_model_config(point.model)
+    cache = "fp8" if (point.model, point.gpu) in FP8_CACHE else None
+    shape = read_model_config(point.model, **({"kv_cache_dtype": cache} if cache else {}))
     if point.fp4 and shape.experts is not None:
         return replace(shape, expert_precision=_NVFP4)
     if point.fp4:

@@ -252,8 +252,8 @@ LATENCY_KEYS: tuple[Key, ...] = (
         default="this or `defaults`",
         meaning="The numbers below, all of them but `alpha3`; with `extended`, its own in addition; with `roofline` or "
         "`physics`, those of theirs that differ from the default; `physics` also takes the name of a "
-        "set that ships: `experts-2026` (its default where experts were measured), `silicon-2026` (else) or "
-        "`blis-iter29`.",
+        "set that ships: `dense-2026` (its default without experts), `experts-2026` (where experts were measured), "
+        "`silicon-2026` (else) or `blis-iter29`.",
     ),
     Key(
         path="latency.coefficients.alpha0",

@@ -18,13 +18,13 @@ from calibrate.fit.result import Fit
 from replay import TwinConfig, load_config
 from replay.model import find_gpu, read_model_config
 from replay.model.model_peak import peak_times
-from replay.twin.latency import DEFAULT_PHYSICS, physics_sets
+from replay.twin.latency import DENSE_PHYSICS, physics_sets
 from sim import EngineConfig, Physics
 from tests.calibrate.known_servers import observed, workload
 from traces import Trace, write_trace
 from traces.errors import ConfigError
 
-LEARNED = physics_sets()[DEFAULT_PHYSICS]
+LEARNED = physics_sets()[DENSE_PHYSICS]
 TRUTH = LEARNED | {"weights": 1.5, "prefill_compute": 2.4, "layer_us": 60.0}
 SERVERS = {"one": ("meta-llama/Llama-3.1-8B", "L40S", 1), "other": ("Qwen/Qwen3-32B", "H100", 2)}
 

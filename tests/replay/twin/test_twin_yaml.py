@@ -137,7 +137,7 @@ def test_auto_takes_roofline_for_what_physics_was_not_learned_on(tmp_path: Path)
         (ROOFLINE.replace("Qwen3-32B}", "Qwen3-32B, coefficients: {compute_efficiency: 2}}"),
          r"latency\.coefficients\.compute_efficiency: got 2\.0, expected a share"),
         (ROOFLINE.replace("roofline", "physics").replace("Qwen3-32B}", "Qwen3-32B, coefficients: blis}"),
-         r"latency\.coefficients: got blis, expected one of silicon-2026, experts-2026, blis-iter29"),
+         r"latency\.coefficients: got blis, expected one of silicon-2026, experts-2026, dense-2026, blis-iter29"),
         ("latency: {model: auto}\n", r"latency\.model_config: got nothing"),
         (ROOFLINE.replace("{gpu: H100, tp: 2}", "{tp: 2, memory_gib: 80}"),
          r"bandwidth_gb_per_s: got nothing, expected"),

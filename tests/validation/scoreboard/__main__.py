@@ -35,8 +35,8 @@ TOOLS: Mapping[str, Callable[[Sequence[Prepared]], Answers]] = {
 EVERYWHERE = ("AISimulate", "aiconfigurator", "roofline", "physics")
 """Tools that any point may be asked of: a row is of the points that all of them answered."""
 UNSEEN = {
-    "physics, family unseen": "Mixtures of experts, and physics learned again without the model's family",
-    "physics, GPU unseen": "Mixtures of experts, and physics learned again without the GPU; dense models on a B200",
+    "physics, family unseen": "Physics learned again without the model's family",
+    "physics, GPU unseen": "Physics learned again without the GPU",
 }
 BOUNDS = (
     "`model compare` says a bound below which nine of ten errors lie. Does it hold where it was not made? Each family, "

@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Sequence
 
 from sim import LatencyModel, PeakTimes, Physics, Roofline
-from tests.validation.learn_experts import HELD_OUT
+from tests.validation.learn_by_class import GPU_SPLITS, HELD_OUT, class_of
 from tests.validation.scoreboard.tools.recorded import Answers
-from tests.validation.silicon import MODEL_CLASSES, Point, Prepared, physics, simulated
+from tests.validation.silicon import Point, Prepared, physics, simulated
 
 Make = Callable[[PeakTimes], LatencyModel]
 
@@ -24,31 +24,25 @@ def learned(points: Sequence[Prepared]) -> Answers:
 
 
 def family_unseen(points: Sequence[Prepared]) -> Answers:
-    """Return physics' answers where the model's family was left out of the learning: mixtures of experts."""
+    """Return physics' answers where the model's family was left out of the learning."""
     return _held_out(points, lambda point: f"{point.model.split('/')[1]} left out")
 
 
 def gpu_unseen(points: Sequence[Prepared]) -> Answers:
-    """Return physics' answers where the GPU was left out: mixtures, and dense models on B200."""
-    unseen = _held_out(
+    """Return physics' answers where the GPU, with others of its generation of Blackwell, was left out."""
+    return _held_out(
         points,
-        lambda point: "B200 and B300 left out" if point.gpu in ("B200", "B300") else f"{point.gpu} left out",
+        lambda point: next(name for name, gpus in GPU_SPLITS.items() if point.gpu in gpus),
     )
-    dense = [ready for ready in points if is_dense(ready.point) and ready.point.gpu == "B200"]
-    return unseen | learned(dense)
-
-
-def is_dense(point: Point) -> bool:
-    """Return whether a model has no experts."""
-    return MODEL_CLASSES[point.model] == "dense"
 
 
 def _held_out(points: Sequence[Prepared], left_out: Callable[[Point], str]) -> Answers:
-    sets = json.loads(HELD_OUT.read_text()) if HELD_OUT.exists() else {}
+    sets = json.loads(HELD_OUT.read_text())
+    named = {ready.point.id: f"{class_of(ready.point)}: {left_out(ready.point)}" for ready in points}
     return {
-        ready.point.id: simulated(ready, _of(sets[left_out(ready.point)]))
+        ready.point.id: simulated(ready, _of(sets[named[ready.point.id]]))
         for ready in points
-        if not is_dense(ready.point) and left_out(ready.point) in sets
+        if named[ready.point.id] in sets
     }
 
 

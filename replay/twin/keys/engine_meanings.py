@@ -103,7 +103,8 @@ FOLLOWING: Mapping[str, str] = {
         "the vision tower's with roofline, physics and profiled, else 0",
     ),
     "draft_us": "the drafting layers' with roofline, physics and profiled, else 0",
-    "launch_us": "700 for each of the model's layers with roofline, physics and profiled, else 0",
+    "launch_us": "700 for each layer of a dense model, or with `enforce_eager`, with roofline, physics and profiled, "
+    "else 0",
     "encoder_data_parallel_size": "`hardware.tp` where its GPUs share images out, else 1",
     "disable_chunked_mm_input": "the model's, else false",
     "kv_offloading": "native where it can be simulated and no key of blis is set, else blis",

@@ -42,4 +42,4 @@ def with_launch(
     goes_by_gpu = hasattr(model, "peak") or isinstance(model, Profiled)
     if is_written or is_fitted or shape is None or not goes_by_gpu or engine.batching != "vllm":
         return engine
-    return replace(engine, launch_us=launch_us(shape))
+    return replace(engine, launch_us=launch_us(shape, enforce_eager=engine.enforce_eager))

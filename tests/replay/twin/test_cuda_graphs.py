@@ -46,6 +46,11 @@ def test_each_layer_s_launches_take_time_where_the_file_says_nothing(tmp_path: P
     assert twin(tmp_path, "launch_us: 9000", latency=latency).engine.launch_us == 9000
 
 
+def test_a_mixture_of_experts_waits_for_its_launches_without_graphs_alone(tmp_path: Path) -> None:
+    assert twin(tmp_path, model=OTHER).engine.launch_us == 0
+    assert twin(tmp_path, "enforce_eager: true", model=OTHER).engine.launch_us == 700 * 36
+
+
 def test_coefficients_that_somebody_fitted_have_it_in_them(tmp_path: Path) -> None:
     assert twin(tmp_path, latency=BLACKBOX).engine.launch_us == 0
     fitted = "physics, fitted_range: {rate_per_s: [1, 2]}"

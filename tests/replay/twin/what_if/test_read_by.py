@@ -276,7 +276,7 @@ ENGINE: Mapping[str, tuple[Mapping[str, object], object]] = {
     "max_model_len": ({}, 50),
     "enable_prefix_caching": ({}, False),
     "enable_chunked_prefill": (
-        {"max_num_seqs": 40, "max_num_batched_tokens": 300, "num_gpu_blocks": 400},
+        {"max_num_seqs": 40, "max_num_batched_tokens": 260, "num_gpu_blocks": 400},
         False,
     ),
     "long_prefill_token_threshold": ({}, 16),

@@ -2,7 +2,8 @@
 
 A server like a 14B model on one GPU slows down by ``kappa`` per share of recent time above ``u0`` that it computed,
 averaged over ``tau_s`` seconds, as an H100 does (decision 0032). It is observed at four loads (300 requests each,
-prompts around 1,000 tokens, the client adding delays of its own) and judged at a higher one. With loads below the threshold nothing shows it.
+prompts around 1,000 tokens, the client adding delays of its own) and judged at a higher one. With loads below the
+threshold nothing shows it.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ def _load(
 ) -> TwinConfig:
     """Return the configuration, after printing its notes; flags that it leaves open are taken from the traces."""
     from calibrate.flags.evidence import learned_of
-    from calibrate.flags.headers import said_of
+    from calibrate.flags.headers import said_of, version_notes
     from calibrate.latency_table import twin_for
     from replay import tell_when_compiling
 
@@ -184,7 +184,7 @@ def _load(
     if learned:
         twin = twin_for(path, latency_model, fit=fit, learned=[each.setting() for each in learned])
         twin = replace(twin, notes=(*(each.note() for each in learned), *twin.notes))
-    for note in twin.notes:
+    for note in (*version_notes(sources, twin), *twin.notes):
         tell(f"note: {note}")
     tell_when_compiling()
     return twin

@@ -11,6 +11,7 @@ from sim import Physics, Profiled
 from traces import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from replay import TwinConfig
@@ -95,3 +96,11 @@ def _model_named(config: TwinConfig, options: Named) -> str | None:
     if options.model_config is not None:
         return str(options.model_config)
     return None if config.shape is None else config.shape.name
+
+
+def version_told(traces: Iterable[Trace], config: TwinConfig) -> str | None:
+    """Return the version that the servers told, else the twin's file; None where nobody did."""
+    for trace in traces:
+        if trace.header.server.version is not None:
+            return trace.header.server.version
+    return config.vllm_version if config.has_version else None

@@ -14,13 +14,18 @@ if TYPE_CHECKING:
         range_of,
         union,
     )
+    from replay.twin.fitted.fitted_on import FittedLoad, FittedOn
     from replay.twin.fitted.held_out import FAR, HeldOut
+    from replay.twin.fitted.leaves import AskedServer, outside_note, ways_out
     from replay.twin.fitted.pace import MOST, Pace
     from replay.twin.fitted.written_server import NamedServer, named_server, text_with_server
 
 __all__ = [
     "FAR",
     "MOST",
+    "AskedServer",
+    "FittedLoad",
+    "FittedOn",
     "FittedRange",
     "HeldOut",
     "NamedServer",
@@ -29,12 +34,19 @@ __all__ = [
     "extrapolation_note",
     "named_server",
     "open_loop_rate",
+    "outside_note",
     "range_of",
     "text_with_server",
     "union",
+    "ways_out",
 ]
 
 _HOMES = {
+    "AskedServer": "replay.twin.fitted.leaves",
+    "FittedLoad": "replay.twin.fitted.fitted_on",
+    "FittedOn": "replay.twin.fitted.fitted_on",
+    "outside_note": "replay.twin.fitted.leaves",
+    "ways_out": "replay.twin.fitted.leaves",
     "FAR": "replay.twin.fitted.held_out",
     "HeldOut": "replay.twin.fitted.held_out",
     "FittedRange": "replay.twin.fitted.fitted_range",

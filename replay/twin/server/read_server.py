@@ -11,11 +11,14 @@ from replay.model.gpus import shipped_gpus
 from replay.model.kernels.latent_kernels import served_on
 from replay.model.model_peak import peak_times
 from replay.model.shape import ModelShape
+from replay.model.shipped_models import shipped_config
 from replay.twin.defaults import DefaultsEntry
 from replay.twin.drafts import drafter_notes, drafter_of, with_drafting
 from replay.twin.engine_defaults import Server
+from replay.twin.fitted.fitted_on import WORDS, read_fitted_on
 from replay.twin.fitted.fitted_range import read_fitted_range
 from replay.twin.fitted.held_out import read_held_out
+from replay.twin.fitted.leaves import AskedServer
 from replay.twin.fitted.pace import read_pace
 from replay.twin.hardware import (
     Hardware,
@@ -94,13 +97,15 @@ def read_server(
     whole = _engine_of(root, chosen, server, hardware=hardware, seed=seed, folder=folder)
     held_out = None if latency_model else read_held_out(root.section("latency"))
     doubts = (held_out.doubt,) if held_out is not None and held_out.doubt else ()
-    return TwinConfig(
+    found = TwinConfig(
         engine=whole.engine,
         latency=chosen.model,
         seed=seed,
         fitted=None if latency_model else read_fitted_range(root.section("latency")),
         pace=None if latency_model else read_pace(root.section("latency")),
         held_out=held_out,
+        fitted_on=None if latency_model else read_fitted_on(root.section("latency")),
+        served=_served_as(root, server, hardware=hardware),
         assumed=assumed_flags(root) if server.gpu is None else (),
         written=written_keys(root),
         latency_reason=chosen.reason,
@@ -111,6 +116,21 @@ def read_server(
         will_not_start=_will_not_start(whole, root, server, hardware=hardware),
         gpus_of_pools=() if hardware is None else ((hardware.gpu.name, hardware.num_gpus),),
         notes=(*doubts, *_notes(root, chosen, whole, hardware=hardware)),
+    )
+    outside = found.outside_server
+    return found if outside is None else replace(found, notes=(outside, *found.notes))
+
+
+def _served_as(root: Section, server: Server, *, hardware: Hardware | None) -> AskedServer:
+    """Return what a file says of its server, to be held against what the twin was fitted on."""
+    latency = root.section("latency")
+    words = {} if latency is None else {name: latency.text(name) for name in WORDS[1:]}
+    named = None if server.shape is None or latency is None else latency.text("model_config")
+    return AskedServer(
+        model=named if named is not None and shipped_config(named) is not None else None,
+        gpu=None if hardware is None else hardware.gpu.name,
+        tp=None if hardware is None else hardware.tp,
+        flags={name: value for name, value in words.items() if value is not None},
     )
 
 

@@ -253,9 +253,9 @@ def write_all(
     form: str,
 ) -> dict[str, dict[str, object]]:
     """Write all requested files, return the JSON documents; errors are found before anything is written."""
-    from calibrate import save
     from calibrate.report.blis_report import blis_report
     from calibrate.report.report_folder import write_report
+    from calibrate.written import save
     from traces import write_text
 
     known = save.ServerName(model=server[0], gpu=server[1], tp=server[2])

@@ -251,12 +251,13 @@ class Run(NotebookAnswer):
     def band(self) -> PaceBand | None:
         """The run's figures at the slowest and fastest pace of the fit: two further runs; None without a pace."""
         plain = replace(self.plan.settings, itl=False, decides=False)
+        is_beyond = self.outside is not None or self.twin.outside_server is not None
 
         def simulate(twin: TwinConfig) -> SimulationSummary:
             done = replace(self.plan, twin=twin, settings=plain).run()
             return summarize(done.simulation, done.trace, slo_us=plain.slo_us, measured=plain.measured)
 
-        return pace_band(self.twin, self.summary, is_beyond=self.outside is not None, simulate=simulate)
+        return pace_band(self.twin, self.summary, is_beyond=is_beyond, simulate=simulate)
 
     @cached_property
     def of_cluster(self) -> ClusterSummary | None:

@@ -56,7 +56,9 @@ def _version_said(sources: Sequence[Observed], config: TwinConfig) -> dict[str, 
     for source in () if config.has_version else sources:
         version = source.trace.header.server.version
         if version is not None and is_known(version):
-            return {VERSION: LearnedFlag(name=VERSION, value=version, origin=f"as {_place(source, 'version')}")}
+            return {
+                VERSION: LearnedFlag(name=VERSION, value=version, origin=f"as {_place(source, 'version')}")
+            }
     return {}
 
 
@@ -74,7 +76,9 @@ def version_notes(sources: Sequence[Observed], config: TwinConfig) -> tuple[str,
     if not others:
         return ()
     source, version = others[0]
-    return (f"{VERSION}: the rules of {config.vllm_version} are taken; {_place(source, 'version')} {version}",)
+    return (
+        f"{VERSION}: the rules of {config.vllm_version} are taken; {_place(source, 'version')} {version}",
+    )
 
 
 def check_flags(sources: Sequence[Observed], config: TwinConfig, *, is_async_open: bool = False) -> None:

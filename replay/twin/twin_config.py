@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from replay.twin.cluster_section import with_overrides
 from replay.twin.config_keys import DEFAULT_SEED, VERSION
-from replay.twin.fitted.fitted_on import FLAGS, FittedOn
+from replay.twin.fitted.fitted_on import FittedOn
 from replay.twin.fitted.fitted_range import FittedRange
 from replay.twin.fitted.held_out import HeldOut
 from replay.twin.fitted.leaves import AskedServer, outside_note
 from replay.twin.fitted.pace import Pace
+from replay.twin.keys.fitted_on_keys import FLAGS
 from replay.twin.what_if.unanswered import Unanswered
 from sim import (
     UNBOUNDED,

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from replay.twin.fitted.fitted_on import FittedLoad, FittedOn
     from replay.twin.fitted.fitted_range import (
         FittedRange,
         Range,
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
         open_loop_rate,
         range_of,
         union,
+        ways_beyond,
     )
-    from replay.twin.fitted.fitted_on import FittedLoad, FittedOn
     from replay.twin.fitted.held_out import FAR, HeldOut
     from replay.twin.fitted.leaves import AskedServer, outside_note, ways_out
     from replay.twin.fitted.pace import MOST, Pace
@@ -38,10 +39,12 @@ __all__ = [
     "range_of",
     "text_with_server",
     "union",
+    "ways_beyond",
     "ways_out",
 ]
 
 _HOMES = {
+    "ways_beyond": "replay.twin.fitted.fitted_range",
     "AskedServer": "replay.twin.fitted.leaves",
     "FittedLoad": "replay.twin.fitted.fitted_on",
     "FittedOn": "replay.twin.fitted.fitted_on",

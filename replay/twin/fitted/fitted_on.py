@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from replay.twin.fitted.held_out import ERRORS
+from replay.twin.keys.fitted_on_keys import FLAGS, SWITCHES, WHOLE
 
 if TYPE_CHECKING:
     from traces.strict.section import Section
@@ -19,19 +20,6 @@ if TYPE_CHECKING:
 KEY = "fitted_on"
 ROLES = ("fitted", "held out", "half")
 """``half``: the first half of its requests was fitted, and the second held out."""
-WHOLE = (
-    "max_num_seqs",
-    "max_num_batched_tokens",
-    "block_size",
-    "num_gpu_blocks",
-    "max_model_len",
-    "pipeline_parallel_size",
-    "num_speculative_tokens",
-)
-SWITCHES = ("enable_prefix_caching", "enable_chunked_prefill", "async_scheduling")
-WORDS = ("scheduling_policy", "dtype", "quantization", "kv_cache_dtype")
-FLAGS = (*WHOLE, *SWITCHES, *WORDS)
-"""The server's flags that a profile keeps, under vLLM's names."""
 OF_LOAD = ("rate_per_s", "concurrency", "prompt_tokens", "output_tokens")
 
 Flag = int | bool | str

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from replay.model.gpus import find_gpu
-from replay.twin.defaults import version_number
-from replay.twin.fitted.fitted_on import WORDS, Flag, FittedOn
+from replay.twin.fitted.fitted_on import FittedOn, Flag
 from replay.twin.fitted.fitted_range import BEYOND
+from replay.twin.keys.fitted_on_keys import WORDS
+from sim import minor_version
 from traces import ConfigError
 
 OF_A_STEP = ("async_scheduling", "pipeline_parallel_size", "num_speculative_tokens", *WORDS[1:])
@@ -101,4 +102,5 @@ def _gpu(name: str) -> str:
 
 def same_version(one: str, other: str) -> bool:
     """Return whether two versions have the same first two numbers."""
-    return version_number(one)[:2] == version_number(other)[:2]
+    first, second = minor_version(one), minor_version(other)
+    return one == other if first is None or second is None else first == second

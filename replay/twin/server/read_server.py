@@ -15,7 +15,7 @@ from replay.model.shipped_models import shipped_config
 from replay.twin.defaults import DefaultsEntry
 from replay.twin.drafts import drafter_notes, drafter_of, with_drafting
 from replay.twin.engine_defaults import Server
-from replay.twin.fitted.fitted_on import WORDS, read_fitted_on
+from replay.twin.fitted.fitted_on import read_fitted_on
 from replay.twin.fitted.fitted_range import read_fitted_range
 from replay.twin.fitted.held_out import read_held_out
 from replay.twin.fitted.leaves import AskedServer
@@ -28,6 +28,7 @@ from replay.twin.hardware import (
     stages_notes,
 )
 from replay.twin.image_encoder import with_encoder
+from replay.twin.keys.fitted_on_keys import WORDS
 from replay.twin.kv_cache.groups import (
     chosen_groups,
     notes_of_version,

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from calibrate import number_format
 from calibrate.findings import Calibration
-from calibrate.fitted_on import fitted_on
 from calibrate.fit.objective.coefficients import decimals_of
 from calibrate.fit.pipeline import SPARE_DECIMALS
 from calibrate.fit.result import Fit
 from calibrate.report.warnings import unknown_flags, warnings_of
 from calibrate.verdict_text import far_in_file
+from calibrate.written.fitted_server import fitted_on
 from sim import UNBOUNDED, Blackbox
 from traces import ConfigError, write_text
 from traces.strict.arguments import PATH, takes

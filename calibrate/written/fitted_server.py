@@ -39,7 +39,8 @@ def fitted_on(calibration: Calibration, named: NamedServer) -> FittedOn:
         noise={
             name: _short(found.mape.value)
             for name in ERRORS
-            if (found := calibration.noise_floor.get(f"{name}_us")) is not None and found.mape.value is not None
+            if (found := calibration.noise_floor.get(f"{name}_us")) is not None
+            and found.mape.value is not None
         },
         loads=tuple(load_of(each) for each in calibration.traces if each.role in ROLES),
         carried_from=fit.carried_from,
@@ -59,7 +60,7 @@ def _model_of(named: NamedServer, header: ServerInfo) -> str | None:
 def _flags_of(calibration: Calibration, fit: Fit, named: NamedServer) -> Iterator[tuple[str, Flag]]:
     """Yield the server's flags that are known; what is only assumed is left out."""
     from calibrate.report.warnings import unknown_flags
-    from replay.twin.fitted.fitted_on import FLAGS
+    from replay.twin.keys.fitted_on_keys import FLAGS
     from sim import UNBOUNDED
 
     assumed = unknown_flags(calibration)
@@ -106,7 +107,8 @@ def _means_of(trace: Trace) -> dict[str, float | None]:
     known = np.isfinite(e2e)
     span = float((start + e2e)[known].max() - start[known].min()) if known.any() else 0.0
     found: dict[str, float | None] = {
-        name: _short(float(np.nanmean(each))) if np.isfinite(each).any() else None for name, each in values.items()
+        name: _short(float(np.nanmean(each))) if np.isfinite(each).any() else None
+        for name, each in values.items()
     }
     return {"concurrency": _short(float(e2e[known].sum()) / span) if span > 0 else None, **found}
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrate.carried.old_twin import fit_carried, pace_carried, range_carried
 from calibrate.compare.bootstrap import BYTES_PER_COUNT
 from calibrate.compare.equivalence import equivalences
 from calibrate.compare.metric_errors import compare
@@ -153,7 +154,11 @@ def calibrate(
         for source, half in zip(observed, chosen, strict=True)
     ]
     priors = known_priors(known := known_of(observed[0].trace, config, options))
-    found = _fitted(ready, known, config, options, priors=priors, steps=steps, report=report)
+    old = None if options.from_twin is None else twin_of(options.from_twin)
+    if old is None:
+        found = _fitted(ready, known, config, options, priors=priors, steps=steps, report=report)
+    else:
+        found = fit_carried(ready, known, config, old, report=report)
     fitted, held_out, how = _both_parts(observed, holdout, halves, found.config, options)
     parts = zip(observed, chosen, strict=True)
     spans = [range_of([source.trace], [half], is_fitted=True) for source, half in parts]
@@ -161,6 +166,8 @@ def calibrate(
     pace = pace_of(found, run_to_run=options.run_to_run.bound)
     loads = union(loads_of([source.trace for source in observed], spans))
     range_ = without_missed(loads, met).within(found.config.engine.max_num_seqs)
+    if old is not None:
+        range_, pace = range_carried(old.fitted, range_), pace_carried(pace)
     found = replace(found, config=replace(found.config, fitted=range_, pace=pace))
     calibration = _assembled(
         held_out, fitted, options=options, repeats=repeats, config=found.config, unseen=steps.told(how)

@@ -28,7 +28,7 @@ ENTRIES, PAIRS = 1_000_000, 100_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class GpuPeak:
     """A server as far as steps go: its model at its GPU's peak, and what the GPU is called."""
 
     peak: PeakTimes
@@ -36,7 +36,7 @@ class Place:
 
 
 def carried_model(
-    latency: LatencyModel, old: Place, new: Place, *, tiles: tuple[tuple[int, float], ...] = ()
+    latency: LatencyModel, old: GpuPeak, new: GpuPeak, *, tiles: tuple[tuple[int, float], ...] = ()
 ) -> LatencyModel:
     """Return a fitted model as physics expects it on another server; ``tiles``: of the new one's products.
 

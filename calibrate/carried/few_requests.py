@@ -87,7 +87,7 @@ SEEN = 0.7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Space:
-    """The coefficients as they vary: log c = log centre + spread @ z, z of standard normals: groups, then each alone."""
+    """The coefficients as they vary: log c = log centre + spread @ z, z of standard normals, the groups' first."""
 
     names: tuple[str, ...]
     centre: Floats

@@ -1,4 +1,4 @@
-"""``calibrate --from OLD.yaml``: the other server's twin read, carried to this server, and corrected by its requests."""
+"""``calibrate --from OLD.yaml``: the other server's twin, carried to this server and corrected by its requests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from calibrate.carried.carried_model import Place, carried_model
+from calibrate.carried.carried_model import GpuPeak, carried_model
 from calibrate.carried.few_requests import fit_few
 from calibrate.fit.objective.known_server import KnownServer, known_physics, known_tiles
 from traces import ConfigError
@@ -46,7 +46,7 @@ def fit_carried(
     return fit_few(ready, replace(config, latency=model), carried_from=server_of(old, place), report=report)
 
 
-def server_of(old: TwinConfig, place: Place) -> str:
+def server_of(old: TwinConfig, place: GpuPeak) -> str:
     """Return the old server in words."""
     if old.fitted_on is not None:
         return old.fitted_on.server
@@ -68,29 +68,29 @@ def pace_carried(own: Pace) -> Pace:
     return Pace(within=max(own.within, WITHIN), beyond=max(own.beyond, BEYOND))
 
 
-def _new_place(known: KnownServer, config: TwinConfig) -> Place:
+def _new_place(known: KnownServer, config: TwinConfig) -> GpuPeak:
     physics, reason = known_physics(known, config)
     if physics is None or known.gpu_name is None:
         raise ConfigError(
             f"--from: got a server whose steps physics does not know: {reason or 'GPU not known (--gpu)'}; expected "
             "its model (--model-config) and GPU (--gpu), by which the other twin is scaled"
         )
-    return Place(peak=physics.peak, gpu=known.gpu_name)
+    return GpuPeak(peak=physics.peak, gpu=known.gpu_name)
 
 
-def _old_place(old: TwinConfig) -> Place:
+def _old_place(old: TwinConfig) -> GpuPeak:
     """Return the old twin's server: as its file names it, else as it says what it was fitted on."""
     gpu = old.gpus_of_pools[0][0] if old.gpus_of_pools else None
     peak = old.peaks[0] if old.peaks else None
     if peak is not None and gpu is not None:
-        return Place(peak=peak, gpu=gpu)
+        return GpuPeak(peak=peak, gpu=gpu)
     on = old.fitted_on
     if on is None or on.model is None or on.gpu is None:
         raise ConfigError(
             f"--from: got {_name(old.source)}, which names no model and GPU, expected hardware.gpu and "
             "latency.model_config, or latency.fitted_on: the other twin is scaled by physics of both servers"
         )
-    return Place(peak=_peak_of(on.model, on.gpu, tp=on.tp or 1, version=old.vllm_version), gpu=on.gpu)
+    return GpuPeak(peak=_peak_of(on.model, on.gpu, tp=on.tp or 1, version=old.vllm_version), gpu=on.gpu)
 
 
 def _peak_of(model: str, gpu: str, *, tp: int, version: str) -> PeakTimes:

@@ -64,7 +64,7 @@ def _version_said(sources: Sequence[Observed], config: TwinConfig) -> dict[str, 
 
 def version_notes(sources: Sequence[Observed], config: TwinConfig) -> tuple[str, ...]:
     """Return the line to tell where nobody said vLLM's version, or a header says another than the twin's file."""
-    from replay.twin.fitted.leaves import same_version
+    from replay.twin.fitted import same_version
 
     said = [(source, version) for source in sources if (version := source.trace.header.server.version)]
     if not said and not config.has_version:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from traces.strict.escape import terminal
+
 if TYPE_CHECKING:
     from calibrate.findings import Calibration, Compared
     from calibrate.fit.result import Fit
-    from replay.twin.fitted import FittedLoad, FittedOn, NamedServer
-    from replay.twin.fitted.fitted_on import Flag
+    from replay.twin.fitted import FittedLoad, FittedOn, Flag, NamedServer
     from traces import ServerInfo, Trace
 
 ROLES = {"fitted": "fitted", "held out": "held out", "first half fitted, second half held out": "half"}
@@ -30,11 +31,11 @@ def fitted_on(calibration: Calibration, named: NamedServer) -> FittedOn:
     tp, pp = named.hardware.get("tp") or header.tensor_parallel, named.hardware.get("pp")
     tp, pp = (value if isinstance(value, int) else 1 for value in (tp, pp))
     return FittedOn(
-        model=_model_of(named, header),
-        gpu=None if gpu is None else str(gpu),
+        model=_printable(_model_of(named, header)),
+        gpu=None if gpu is None else _printable(str(gpu)),
         num_gpus=None if gpu is None else tp * pp,
         tp=None if gpu is None else tp,
-        vllm_version=version_told([each.source.trace for each in calibration.traces], fit.config),
+        vllm_version=_printable(version_told([each.source.trace for each in calibration.traces], fit.config)),
         flags=dict(_flags_of(calibration, fit, named)),
         noise={
             name: _short(found.mape.value)
@@ -47,9 +48,14 @@ def fitted_on(calibration: Calibration, named: NamedServer) -> FittedOn:
     )
 
 
+def _printable(text: str | None) -> str | None:
+    """Return a stranger's text as a line that TWIN.yaml takes."""
+    return None if not text else " ".join(terminal(text).split())
+
+
 def _model_of(named: NamedServer, header: ServerInfo) -> str | None:
     """Return the model's name: the one that ships, else what the server calls it."""
-    from replay.model.shipped_models import shipped_config
+    from replay.model import shipped_config
 
     own = named.latency.get("model_config")
     if isinstance(own, str) and shipped_config(own) is not None:
@@ -60,7 +66,7 @@ def _model_of(named: NamedServer, header: ServerInfo) -> str | None:
 def _flags_of(calibration: Calibration, fit: Fit, named: NamedServer) -> Iterator[tuple[str, Flag]]:
     """Yield the server's flags that are known; what is only assumed is left out."""
     from calibrate.report.warnings import unknown_flags
-    from replay.twin.keys.fitted_on_keys import FLAGS
+    from replay.twin.fitted import FLAGS
     from sim import UNBOUNDED
 
     assumed = unknown_flags(calibration)
@@ -84,7 +90,7 @@ def load_of(compared: Compared) -> FittedLoad:
         if known.any():
             errors[name] = _short(float(np.mean(np.abs(mine[known] / real[known] - 1))))
     return FittedLoad(
-        name=compared.source.name,
+        name=_printable(compared.source.name) or "run",
         role=ROLES[compared.role],
         num_requests=len(pairs),
         rate_per_s=None if rate is None else rate[0],

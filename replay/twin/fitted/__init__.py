@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from replay.twin.fitted.fitted_on import FittedLoad, FittedOn
+    from replay.twin.fitted.fitted_on import FittedLoad, FittedOn, Flag
     from replay.twin.fitted.fitted_range import (
         FittedRange,
         Range,
@@ -17,17 +17,20 @@ if TYPE_CHECKING:
         ways_beyond,
     )
     from replay.twin.fitted.held_out import FAR, HeldOut
-    from replay.twin.fitted.leaves import AskedServer, outside_note, ways_out
+    from replay.twin.fitted.leaves import AskedServer, outside_note, same_version, ways_out
     from replay.twin.fitted.pace import MOST, Pace
     from replay.twin.fitted.written_server import NamedServer, named_server, text_with_server
+    from replay.twin.keys.fitted_on_keys import FLAGS
 
 __all__ = [
     "FAR",
+    "FLAGS",
     "MOST",
     "AskedServer",
     "FittedLoad",
     "FittedOn",
     "FittedRange",
+    "Flag",
     "HeldOut",
     "NamedServer",
     "Pace",
@@ -37,6 +40,7 @@ __all__ = [
     "open_loop_rate",
     "outside_note",
     "range_of",
+    "same_version",
     "text_with_server",
     "union",
     "ways_beyond",
@@ -44,6 +48,9 @@ __all__ = [
 ]
 
 _HOMES = {
+    "FLAGS": "replay.twin.keys.fitted_on_keys",
+    "Flag": "replay.twin.fitted.fitted_on",
+    "same_version": "replay.twin.fitted.leaves",
     "ways_beyond": "replay.twin.fitted.fitted_range",
     "AskedServer": "replay.twin.fitted.leaves",
     "FittedLoad": "replay.twin.fitted.fitted_on",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,7 +42,7 @@ MOST = 20.0
 GROUPS: Mapping[str, float] = {"memory": 0.2, "compute": 0.25, "collectives": 0.4, "host": 0.4}
 """By which share all coefficients of a kind are off together: standard deviations of the log."""
 ALONE: Mapping[str, tuple[str, float]] = {
-    "alpha0": ("", 0.6),
+    "alpha0": ("", 0.8),
     "alpha1": ("", 0.6),
     "beta1": ("compute", 0.1),
     "beta2": ("host", 0.2),
@@ -76,6 +76,8 @@ ALONE: Mapping[str, tuple[str, float]] = {
     "cpu_request_us": ("host", 0.3),
 }
 """Of which kind each coefficient is, "": of none, and by how much it is off beside the others of its kind."""
+LEAST_WAY_IN_US = 2_000.0
+"""A front end takes about so long at least; a fit to busy loads may have left it out, and idle requests show it."""
 QUIET = {True: ("host", 0.2), False: ("memory", 0.1)}
 """The same of beta0: the time between steps where reading the weights is a term of its own, else mostly that."""
 STEPS = (0.5, 0.2)
@@ -99,10 +101,13 @@ class _Space:
         """Return the space around a carried model; a coefficient of 0 stays so."""
         has_floor = isinstance(model, Extended) and model.floor > 0
         kinds = {**ALONE, "beta0": QUIET[has_floor]}
+        model = replace(model, alpha0=max(float(model.alpha0), LEAST_WAY_IN_US))  # type: ignore[type-var]
+        own = {each.name for each in fields(model)}  # type: ignore[arg-type]
         names = tuple(
             name
             for name in kinds
-            if float(getattr(model, name, 0.0)) > 0
+            if name in own
+            and float(getattr(model, name)) > 0
             and (not isinstance(model, Physics) or matters(name, [model]))
         )
         groups = tuple(GROUPS)

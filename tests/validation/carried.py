@@ -8,7 +8,6 @@ the carried model has between one user and so many. Those points are not judged.
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -76,7 +75,7 @@ def servers_of(points: Sequence[Point]) -> dict[tuple[str, bool, bool, bool], li
     found: dict[tuple[str, bool, bool, bool], dict[tuple[str, int, str], list[Point]]] = defaultdict(
         lambda: defaultdict(list)
     )
-    for each in points:
+    for each in repeated_once(points):
         if each.osl <= LONGEST:
             key = (each.model, each.fp8, each.fp4, each.has_whole_experts)
             found[key][each.gpu, each.tp, each.version].append(each)
@@ -92,6 +91,22 @@ def servers_of(points: Sequence[Point]) -> dict[tuple[str, bool, bool, bool], li
             if len(own) >= LEAST_POINTS and made.few and made.judged:
                 servers.setdefault(key, []).append(made)
     return servers
+
+
+def repeated_once(points: Sequence[Point]) -> list[Point]:
+    """Return each load of each server once, with the medians of its measurements."""
+    found: dict[tuple[object, ...], list[Point]] = defaultdict(list)
+    for each in points:
+        nothing = replace(each, ttft_ms=0.0, tpot_ms=0.0, id="")
+        found[(nothing,)].append(each)
+    return [
+        replace(
+            those[0],
+            ttft_ms=float(np.median([each.ttft_ms for each in those])),
+            tpot_ms=float(np.median([each.tpot_ms for each in those])),
+        )
+        for those in found.values()
+    ]
 
 
 def fitted(server: Server) -> Physics:
@@ -212,14 +227,27 @@ def all_pairs(
                     yield model, old.name, new.name, pair_errors(old, models[old.name], new)
 
 
-def main() -> None:
-    """Print a row per pair."""
-    data = Path(sys.argv[1])
-    wanted = sys.argv[2] if len(sys.argv) > 2 else ""
-    for model, old, new, errors in all_pairs(data, only=lambda name: wanted in name):
-        cells = " ".join(f"{np.median(np.abs(each)):6.1f}" for each in errors.values())
-        print(f"{MODEL_CLASSES[model]:9} {model:34} {old:22} -> {new:22} {cells}", flush=True)
+def table(data: Path) -> str:
+    """Return the Markdown table: by class of model and by what differs, the pairs' median errors of E2E."""
+    groups: dict[str, list[dict[str, float]]] = defaultdict(list)
+    for model, old, new, errors in all_pairs(data):
+        medians = {way: float(np.median(np.abs(each))) for way, each in errors.items()}
+        what = "another number of GPUs" if _gpu(old) == _gpu(new) else "another GPU"
+        for group in (f"{MODEL_CLASSES[model]}, {what}", model, "all"):
+            groups[group].append(medians)
+    lines = [f"| pairs | n | {' | '.join(WAYS)} |", "|---" * (2 + len(WAYS)) + "|"]
+    for group in sorted(groups, key=lambda name: (name == "all", "/" in name, name)):
+        rows = groups[group]
+        cells = (_cell([each[way] for each in rows]) for way in WAYS)
+        lines.append(f"| {group} | {len(rows)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
-if __name__ == "__main__":
-    main()
+def _gpu(name: str) -> str:
+    return name.split(" x ")[1].split(" ", maxsplit=1)[0]
+
+
+def _cell(medians: Sequence[float]) -> str:
+    """Return the median over pairs, the 90th percentile, and how many pairs keep the bar."""
+    kept = np.mean(np.array(medians) <= BAR)
+    return f"{np.median(medians):.1f} / {np.quantile(medians, 0.9):.1f}, {100 * kept:.0f} %"

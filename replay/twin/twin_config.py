@@ -65,6 +65,7 @@ class TwinConfig(NotebookAnswer):
     held_out: HeldOut | None = None
     fitted_on: FittedOn | None = None
     served: AskedServer = field(default=AskedServer(), compare=False)
+    assumes_memory: bool = field(default=False, compare=False)
     assumed: tuple[str, ...] = field(default=(), compare=False)
     written: frozenset[str] | None = field(default=None, compare=False)
     latency_reason: str = field(default="", compare=False)

@@ -107,6 +107,7 @@ def read_server(
         held_out=held_out,
         fitted_on=None if latency_model else read_fitted_on(root.section("latency")),
         served=_served_as(root, server, hardware=hardware),
+        assumes_memory=not whole.is_sized and _assumes_memory(whole.engine, root, chosen, server, hardware),
         assumed=assumed_flags(root) if server.gpu is None else (),
         written=written_keys(root),
         latency_reason=chosen.reason,
@@ -120,6 +121,17 @@ def read_server(
     )
     outside = found.outside_server
     return found if outside is None else replace(found, notes=(outside, *found.notes))
+
+
+def _assumes_memory(
+    engine: EngineConfig, root: Section, chosen: Chosen, server: Server, hardware: Hardware | None
+) -> bool:
+    """Return whether the KV cache is what vLLM's default share of the memory leaves, since nobody told another."""
+    if hardware is None or engine.num_gpu_blocks == UNBOUNDED:
+        return False
+    entry = _sized_by(root, chosen, server, hardware=hardware)[0]
+    is_recorded = entry is not None and entry.num_gpu_blocks == engine.num_gpu_blocks
+    return not is_recorded and not {"gpu_memory_utilization", "kv_cache_memory_bytes"} & set(hardware.written)
 
 
 def _served_as(root: Section, server: Server, *, hardware: Hardware | None) -> AskedServer:

@@ -169,10 +169,6 @@ def _one(
         ceiling = ceiling_of(loads)
     at = evaluator.at(asked.rate_per_s)
     engine = twin.engine
-
-    def measure(other: TwinConfig) -> dict[str, float]:
-        return _times_at(Evaluator(loads=loads_of(traces, other), limits=asked.limits).at(asked.rate_per_s))
-
     return GpuResult(
         gpu=gpu,
         tp=tp,
@@ -186,8 +182,17 @@ def _one(
         output_tokens_per_request=float(np.mean([_mean_output(trace) for trace in traces])),
         price_per_hour=None if price is None else price * tp,
         error=known_error(shape, gpu.name, asked.latency_model, twin.latency),
-        kv_doubt=kv_doubt(twin, _times_at(at), measure) if asked.checks_memory else None,
+        kv_doubt=_doubt(twin, at, asked, traces) if asked.checks_memory else None,
     )
+
+
+def _doubt(twin: TwinConfig, at: Evaluation, asked: GpuQuestion, traces: Sequence[Trace]) -> KvDoubt | None:
+    """Return how far the times at the load hang on the size of the KV cache."""
+
+    def measure(other: TwinConfig) -> dict[str, float]:
+        return _times_at(Evaluator(loads=loads_of(traces, other), limits=asked.limits).at(asked.rate_per_s))
+
+    return kv_doubt(twin, _times_at(at), measure)
 
 
 def _times_at(at: Evaluation) -> dict[str, float]:

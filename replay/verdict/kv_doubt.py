@@ -30,7 +30,8 @@ Figures = Mapping[str, float]
 class KvDoubt:
     """The figures, µs, as asked (``own``) and with ``share`` of the blocks ``less`` and ``more``; None: not simulated.
 
-    ``less`` is None where so few blocks hold not even one prompt; ``more`` also where a quarter less changed nothing.
+    ``less`` is None where so few blocks hold not even one prompt; ``more`` also where a quarter less changed nothing
+    of a server that keeps up.
     """
 
     own: Figures
@@ -102,7 +103,8 @@ def kv_doubt(twin: TwinConfig, own: Figures, measure: Callable[[TwinConfig], Fig
         return None
     less = _measured(with_memory(twin, 1 - SHARE), measure)
     found = KvDoubt(own=own, less=less, more=None)
-    if less is not None and all(abs(first or 0.0) < NOTICED for first, _ in found.changes.values()):
+    is_moved = any(abs(first or 0.0) >= NOTICED for first, _ in found.changes.values())
+    if less is not None and not is_moved and OVERLOAD not in own.values():
         return found
     return replace(found, more=_measured(with_memory(twin, 1 + SHARE), measure))
 

@@ -68,7 +68,7 @@ class ProfileSource:
     ``error``: how far its latency model was off on measured servers that it was not fitted to, where that is known.
     ``idle_between_w``: of one engine, where the profile's idle power is assumed. ``is_fitted``: its twin says to which
     loads it was fitted, ``fitted``: which; ``held_out``: and how far it was off on others. ``outside_server``: how its
-    server differs from the one that it was fitted on.
+    server differs from the one that it was fitted on. ``assumes_memory``: nobody told the size of its KV cache.
     """
 
     name: str
@@ -85,6 +85,7 @@ class ProfileSource:
     held_out: HeldOut | None = None
     fitted: FittedRange | None = None
     outside_server: str | None = None
+    assumes_memory: bool = False
 
     @property
     def currency(self) -> str:
@@ -283,12 +284,13 @@ def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) ->
 
 
 def _of_fit(twin: TwinConfig) -> dict[str, Any]:
-    """Return what a twin says of its fit, by fields of ``ProfileSource``."""
+    """Return what a twin says of its fit and of its memory, by fields of ``ProfileSource``."""
     is_own = isinstance(twin.latency, Blackbox | Extended) and not twin.latency_reason
     return {
         "held_out": twin.held_out,
         "fitted": twin.fitted,
         "outside_server": twin.outside_server,
+        "assumes_memory": twin.assumes_memory,
         "is_fitted": twin.fitted is not None or is_own,
     }
 

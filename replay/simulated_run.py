@@ -144,12 +144,13 @@ def run(trace: Trace, twin: TwinConfig | str | Path, settings: RunSettings | Non
 
 def _times_of(summary: SimulationSummary) -> dict[str, float]:
     """Return the times that may hang on the KV cache's size, by name, µs."""
-    found = {
-        f"{name} {statistic}": summary[key][statistic]
-        for name, key in (("TTFT", "ttft_us"), ("E2E", "e2e_us"))
-        for statistic in ("mean", "p99")
+    of = {"TTFT": summary["ttft_us"], "E2E": summary["e2e_us"]}
+    return {
+        f"{name} {statistic}": value
+        for name, times in of.items()
+        for statistic, value in (("mean", times["mean"]), ("p99", times["p99"]))
+        if value is not None
     }
-    return {name: value for name, value in found.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

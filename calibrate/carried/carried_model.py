@@ -57,7 +57,7 @@ def carried_model(
         for name, ratio in ratios.items()
         if hasattr(latency, name)
     }
-    found = replace(latency, **{name: round(value, 12) for name, value in scaled.items()})  # type: ignore[arg-type]
+    found = replace(latency, **{name: round(value, 12) for name, value in scaled.items()})
     if isinstance(found, Extended):
         found = replace(found, tiles=tiles if latency.tiles else ())  # type: ignore[attr-defined]
         if not (is_power_limited(old.gpu) and is_power_limited(new.gpu)):

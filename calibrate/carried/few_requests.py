@@ -101,8 +101,8 @@ class _Space:
         """Return the space around a carried model; a coefficient of 0 stays so."""
         has_floor = isinstance(model, Extended) and model.floor > 0
         kinds = {**ALONE, "beta0": QUIET[has_floor]}
-        model = replace(model, alpha0=max(float(model.alpha0), LEAST_WAY_IN_US))  # type: ignore[type-var]
-        own = {each.name for each in fields(model)}  # type: ignore[arg-type]
+        model = replace(model, alpha0=max(float(model.alpha0), LEAST_WAY_IN_US))
+        own = {each.name for each in fields(model)}
         names = tuple(
             name
             for name in kinds
@@ -134,7 +134,7 @@ class _Space:
 
     def model(self, z: Floats) -> LatencyModel:
         """Return the model at z."""
-        return replace(self.base, **self.values(z))  # type: ignore[type-var,no-any-return]
+        return replace(self.base, **self.values(z))
 
 
 def fit_few(

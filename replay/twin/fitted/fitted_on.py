@@ -107,8 +107,12 @@ def read_fitted_on(latency: Section | None) -> FittedOn | None:
         return None
     section.refuse_unknown([each.name for each in fields(FittedOn)])
     return FittedOn(
-        **{name: section.text(name) for name in _TEXTS},
-        **{name: section.integer(name, least=1) for name in _NUMBERS},
+        model=section.text("model"),
+        gpu=section.text("gpu"),
+        vllm_version=section.text("vllm_version"),
+        carried_from=section.text("carried_from"),
+        num_gpus=section.integer("num_gpus", least=1),
+        tp=section.integer("tp", least=1),
         flags=_flags(section.section("flags")),
         noise=_errors(section.section("noise")),
         loads=tuple(_load(each) for each in section.sections("loads")),

@@ -7,7 +7,7 @@ time does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from replay.model.gpus import find_gpu
@@ -37,19 +37,19 @@ class AskedServer:
 
 def ways_out(on: FittedOn, asked: AskedServer) -> list[str]:
     """Return each way in which a question's server leaves what a twin was fitted on; what nobody told leaves, too."""
-    found = []
-    pairs = (
+    pairs: tuple[tuple[str, Flag | None, Flag | None, Callable[[str, str], bool]], ...] = (
         ("model", asked.model, on.model, same_model),
         ("GPU", asked.gpu, on.gpu, same_gpu),
-        ("tp", asked.tp, on.tp, lambda one, other: one == other),
+        ("tp", asked.tp, on.tp, str.__eq__),
         ("vLLM", asked.vllm_version, on.vllm_version, same_version),
     )
+    found = []
     for what, value, fitted, is_same in pairs:
         if value is None:
             continue
         if fitted is None:
             found.append(f"{what} {value}: the file does not say which {what} it was fitted on")
-        elif not is_same(value, fitted):  # type: ignore[no-untyped-call]
+        elif not is_same(str(value), str(fitted)):
             found.append(f"{what} {value}, fitted on {fitted}")
     return [*found, *_flags_out(on.flags, asked.flags)]
 

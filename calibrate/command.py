@@ -325,6 +325,7 @@ def summarise(calibration: Calibration, report: Path, *, is_stdout_free: bool) -
     if len(suggested) > MOST_SUGGESTED:
         more = [name for each in suggested[MOST_SUGGESTED:] for name in each.coefficients]
         tell(f"the report has the runs that determine {', '.join(dict.fromkeys(more))}, too")
-    if calibration.fit is not None and calibration.fit.model == "blackbox" and not calibration.fit.candidates:
+    fit = calibration.fit
+    if fit is not None and fit.model == "blackbox" and not fit.candidates and fit.carried_from is None:
         tell(LINEAR)
     tell(f"report: {report / 'report.html'}")

@@ -37,6 +37,10 @@ class Named(Protocol):
     def tp(self) -> int | None:
         """How many GPUs share each layer."""
 
+    @property
+    def from_twin(self) -> Path | None:
+        """Another server's twin, from which this one's is made."""
+
 
 def known_of(trace: Trace, config: TwinConfig, options: Named) -> KnownServer:
     """Return what is known of the server; nothing for the fit of a model whose coefficients are its priors.
@@ -66,7 +70,7 @@ def absent_candidates(trace: Trace, config: TwinConfig, options: Named) -> tuple
 
     ``trace``: its header describes the server. None are absent if the user has chosen the latency model.
     """
-    if options.latency_model != "auto":
+    if options.latency_model != "auto" or options.from_twin is not None:
         return ()
     known = known_of(trace, config, options)
     names_of: dict[str, list[str]] = {}

@@ -106,7 +106,7 @@ def profiles_in(folders: Iterable[Path]) -> tuple[list[Profile], list[str]]:
     Another YAML file is no profile and has no line. Raises ConfigError for a folder that is none.
     """
     found, left_out = [], []
-    for path in sorted({each for folder in folders for each in _files(folder)}):
+    for path in sorted({_from_here(each) for folder in folders for each in _files(folder)}):
         try:
             profile = _profile_in(read_section(path), path)
         except ConfigError as error:
@@ -115,6 +115,12 @@ def profiles_in(folders: Iterable[Path]) -> tuple[list[Profile], list[str]]:
             continue
         found += [] if profile is None else [profile]
     return found, left_out
+
+
+def _from_here(path: Path) -> Path:
+    """Return a path below the folder that one is in as it is found from there."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_absolute() and path.is_relative_to(here) else path
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -26,7 +26,7 @@ def list_parts(profiles: Sequence[Profile]) -> list[AnswerPart]:
     if not profiles:
         return ["no fitted twin here: `vtwin calibrate … --fit --write-config twin.yaml` writes one"]
     rows = [HEAD, *(_row(each) for each in profiles)]
-    widths = [-max(len(row[place]) for row in rows) - 2 for place in range(len(HEAD))]
+    widths = [-max(len(row[place]) for row in rows) - 2 for place in range(len(HEAD) - 1)] + [0]
     return [AlignedRows(rows, widths)]
 
 

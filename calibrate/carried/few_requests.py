@@ -2,8 +2,8 @@
 
 Idle requests show three sums: the way in, a lone prompt's time, a lone decode's step. What they say of reading the
 weights, say, holds of reading the KV cache, too, which they hardly do: each coefficient's log is off by what its group
-is off (memory, compute, collectives, host) and by something of its own, both with the width that pairs of measured
-servers show (docs/validation.md).
+is off (memory, compute, collectives, host) and by something of its own, both with the width that does best on 50
+pairs of measured servers (docs/validation.md).
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ MOST = 20.0
 """As so many requests a trace counts at most: how far the carried model's form is off does not shrink with more."""
 GROUPS: Mapping[str, float] = {"memory": 0.2, "compute": 0.25, "collectives": 0.4, "host": 0.4}
 """By which share all coefficients of a kind are off together: standard deviations of the log."""
+OF_PHYSICS = 0.5
+"""The same of physics, whose corrections hold for many servers: times as wide. One fit's µs are those of its loads."""
 ALONE: Mapping[str, tuple[str, float]] = {
     "alpha0": ("", 0.8),
     "alpha1": ("", 0.6),
@@ -80,9 +82,9 @@ LEAST_WAY_IN_US = 2_000.0
 """A front end takes about so long at least; a fit to busy loads may have left it out, and idle requests show it."""
 QUIET = {True: ("host", 0.2), False: ("memory", 0.1)}
 """The same of beta0: the time between steps where reading the weights is a term of its own, else mostly that."""
-STEPS = (0.5, 0.2)
+STEPS = (0.5, 0.1)
 """Shares of a width over which slopes are taken, one search after the other."""
-EVALUATIONS = 12
+EVALUATIONS = 20
 SEEN = 0.7
 """A coefficient is told by the requests when they bring its spread below this share of the prior's."""
 
@@ -111,8 +113,9 @@ class _Space:
             and (not isinstance(model, Physics) or matters(name, [model]))
         )
         groups = tuple(GROUPS)
+        wide = OF_PHYSICS if isinstance(model, Physics) else 1.0
         together = np.array(
-            [[GROUPS[group] * (kinds[name][0] == group) for group in groups] for name in names]
+            [[wide * GROUPS[group] * (kinds[name][0] == group) for group in groups] for name in names]
         )
         alone = np.diag([kinds[name][1] for name in names])
         return cls(

@@ -48,6 +48,8 @@ class Profile:
         if self.held_out is None or (not self.held_out.errors and self.held_out.far is None):
             return "not known"
         far = self.held_out.far_names
+        if not far and self.on.carried_from is not None:
+            return "carried" if self.pace is None else f"carried, ±{self.pace.within:.0%}"
         if not far:
             return "yes"
         return "no" if "e2e" in far else f"not its {' and '.join(each.upper() for each in far)}"

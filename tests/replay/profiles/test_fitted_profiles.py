@@ -76,6 +76,16 @@ def test_the_list_for_programs_and_of_nothing(capsys: pytest.CaptureFixture[str]
     assert "FOLDER: got nowhere, expected a folder" in capsys.readouterr().err
 
 
+def test_a_carried_twin_is_trusted_as_far_as_its_pace(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    text = PROFILE.replace("far: [ttft]", "far: []").replace(
+        "within: 0.01, beyond: 0.026", "within: 0.12, beyond: 0.2"
+    )
+    for name, more, trust in (("own", "", "yes"), ("made", "    carried_from: an H100\n", "carried, ±12%")):
+        (here / f"{name}.yaml").write_text(TWIN + text + more)
+        assert asked("list", f"{name}.yaml") == 0
+        assert capsys.readouterr().out.splitlines()[1].endswith(f"  {trust}")
+
+
 def test_the_screen_says_what_it_was_fitted_on_and_how_it_degrades(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -212,9 +212,10 @@ def _trust(calibration: Calibration, *, far: Sequence[str], has_warnings: bool) 
 
 
 def has_small_errors(calibration: Calibration) -> bool:
-    """Return whether the twin's held-out errors are small, and no run contradicts its flags."""
+    """Return whether the twin's held-out errors are small, at loads of its own, and no run contradicts its flags."""
     judged = judged_errors(calibration.holdout, calibration.noise_floor)
-    if calibration.held_out.of_saturated or not judged or _refuted(calibration):
+    is_carried = calibration.fit is not None and calibration.fit.carried_from is not None
+    if is_carried or calibration.held_out.of_saturated or not judged or _refuted(calibration):
         return False
     return not far_of(judged)
 

@@ -2,7 +2,7 @@
 
 Idle requests show three sums: the way in, a lone prompt's time, a lone decode's step. What they say of reading the
 weights, say, holds of reading the KV cache, too, which they hardly do: each coefficient's log is off by what its group
-is off (memory, compute, collectives, host) and by something of its own, both with the width that does best on 50
+is off (memory, compute, collectives, host) and by something of its own, both with a width that was chosen on
 pairs of measured servers (docs/validation.md).
 """
 

@@ -165,3 +165,12 @@ def test_a_twin_that_names_no_server_is_refused(here: Path, capsys: pytest.Captu
     (here / "old.yaml").write_text(dump_config(TwinConfig(engine=ENGINE, latency=EXTENDED)))
     assert carried(*SERVER) == 2
     assert "--from: got old.yaml, which names no model and GPU" in capsys.readouterr().err
+
+
+def test_what_idle_requests_hardly_show_moves_with_its_kind() -> None:
+    config = TwinConfig(engine=ENGINE, latency=EXTENDED)
+    slower = idle(replace(EXTENDED, floor=1.3 * EXTENDED.floor))
+    found = fit_few([fit_trace(slower, config, name="idle")], config, carried_from="an H100")
+    told = {each.name: each for each in found.coefficients}
+    assert told["floor"].value > 1.1 * EXTENDED.floor
+    assert told["beta3"].value > 1.1 * EXTENDED.beta3

@@ -54,6 +54,10 @@ COMMANDS = {
     "serve": ("replay.cli:serve", "Serve the simulated engine over HTTP in real time."),
     "trace": ("traces.cli:trace_app", "Check, describe, draw and convert traces."),
     "config": ("replay.cli:config_app", "Show a configuration as vtwin understands it, or make one."),
+    "profiles": (
+        "replay.profiles.cli:profiles_app",
+        "List fitted twins, show one, check whether a question lies inside of its fit.",
+    ),
     "predictor": ("calibrate.predictor.cli:predictor_app", "Make a latency model from measured operators."),
     "model": ("replay.model_cli:model_app", "What a model needs and what a GPU can give it."),
     "validate": ("vtwin:validate", "Observe a live endpoint, fit its twin, check the twin."),
@@ -61,7 +65,7 @@ COMMANDS = {
 }
 GROUPS = {
     "Measure": ("observe", "receive", "selfcheck", "report", "compare"),
-    "Make a twin": ("validate", "calibrate", "predictor", "config", "demo"),
+    "Make a twin": ("validate", "calibrate", "profiles", "predictor", "config", "demo"),
     "Ask the twin": ("run", "replay", "capacity", "tune", "sweep", "serve"),
     "Plan": ("fleet", "model"),
     "Files": ("trace",),

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from calibrate.fit.result import Fit
     from calibrate.fit.uncertainty import Coefficient
     from calibrate.report.report_folder import write_report
-    from calibrate.save import defaults_entry, write_config, write_defaults
+    from calibrate.written.save import defaults_entry, write_config, write_defaults
 
 __all__ = [
     "Bootstrap",
@@ -84,13 +84,13 @@ _HOMES = {
     "compare_pairs": ("calibrate.compare.metric_errors", "compare"),
     "compare_with_simulated": ("calibrate.calibration_run", "compare_with_simulated"),
     "compare_with_twin": ("calibrate.calibration_run", "compare_with_twin"),
-    "defaults_entry": ("calibrate.save", "defaults_entry"),
+    "defaults_entry": ("calibrate.written.save", "defaults_entry"),
     "fit_known": ("calibrate.fit.known_models", "fit_known"),
     "fit_trace": ("calibrate.fit.objective.fit_trace", "fit_trace"),
     "fit_twin": ("calibrate.fit.pipeline", "fit"),
     "pair_traces": ("calibrate.compare.pair", "pair"),
-    "write_config": ("calibrate.save", "write_config"),
-    "write_defaults": ("calibrate.save", "write_defaults"),
+    "write_config": ("calibrate.written.save", "write_config"),
+    "write_defaults": ("calibrate.written.save", "write_defaults"),
     "write_report": ("calibrate.report.report_folder", "write_report"),
 }
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrate.carried.old_twin import fit_carried, pace_carried, range_carried
 from calibrate.compare.bootstrap import BYTES_PER_COUNT
 from calibrate.compare.equivalence import equivalences
 from calibrate.compare.metric_errors import compare
@@ -49,7 +50,7 @@ from calibrate.steps.fitted_to_steps import fit_to_steps
 from calibrate.steps.step_logs import NO_STEPS, StepLogs
 from replay.model.matmuls import Tiles
 from replay.twin import twin_of
-from replay.twin.fitted import range_of, union
+from replay.twin.fitted import FittedRange, range_of, union
 from traces import ConfigError, TraceError
 from traces.strict.free_memory import require_memory
 
@@ -153,15 +154,14 @@ def calibrate(
         for source, half in zip(observed, chosen, strict=True)
     ]
     priors = known_priors(known := known_of(observed[0].trace, config, options))
-    found = _fitted(ready, known, config, options, priors=priors, steps=steps, report=report)
+    old = None if options.from_twin is None else twin_of(options.from_twin)
+    found = _fitted(ready, known, config, options, old=old, priors=priors, steps=steps, report=report)
     fitted, held_out, how = _both_parts(observed, holdout, halves, found.config, options)
     parts = zip(observed, chosen, strict=True)
     spans = [range_of([source.trace], [half], is_fitted=True) for source, half in parts]
     met = list({id(each): each for each, _ in [*fitted, *held_out]}.values())
-    pace = pace_of(found, run_to_run=options.run_to_run.bound)
     loads = union(loads_of([source.trace for source in observed], spans))
-    range_ = without_missed(loads, met).within(found.config.engine.max_num_seqs)
-    found = replace(found, config=replace(found.config, fitted=range_, pace=pace))
+    found = _with_reach(found, without_missed(loads, met), options, old=old)
     calibration = _assembled(
         held_out, fitted, options=options, repeats=repeats, config=found.config, unseen=steps.told(how)
     )
@@ -172,6 +172,15 @@ def calibrate(
         bands=bands_of(calibration.fitted_on.pairs, calibration.held_out.pairs),
         notes=(*calibration.notes, *steps.remarks, *absent_candidates(observed[0].trace, config, options)),
     )
+
+
+def _with_reach(fit: Fit, loads: FittedRange, options: Options, *, old: TwinConfig | None) -> Fit:
+    """Return the fit whose twin says for which loads it stands, and how far its steps may be off there and beyond."""
+    pace = pace_of(fit, run_to_run=options.run_to_run.bound)
+    range_ = loads.within(fit.config.engine.max_num_seqs)
+    if old is not None:
+        range_, pace = range_carried(old.fitted, range_), pace_carried(pace)
+    return replace(fit, config=replace(fit.config, fitted=range_, pace=pace))
 
 
 def _check_memory(sources: Sequence[NamedTrace], options: Options) -> None:
@@ -189,14 +198,18 @@ def _fitted(
     config: TwinConfig,
     options: Options,
     *,
+    old: TwinConfig | None,
     priors: Mapping[str, Prior],
     steps: StepLogs,
     report: Report | None,
 ) -> Fit:
     """Return the fit; where it may choose, its candidates include the models derived from model and GPU.
 
-    ``steps``: the server's own, if any, which it is then a fit to.
+    ``steps``: the server's own, if any, which it is then a fit to. ``old``: another server's twin, from
+    which it is made.
     """
+    if old is not None:
+        return fit_carried(ready, known, config, old, report=report)
     if steps.series:
         return fit_to_steps(steps, ready, config, priors=priors, seed=options.seed, report=report)
     is_open = options.latency_model == "auto"

@@ -47,7 +47,7 @@ def calibrate(asked: CalibrateOptions) -> object:
         return None
     from calibrate.ci.run_gate import gate_of
 
-    asked = _with_steps(asked)
+    asked = _with_other_twin(_with_steps(asked))
     if not asked.traces.paths:
         from calibrate.commands.steps_alone import fit_steps_alone
 
@@ -168,6 +168,25 @@ def _with_steps(asked: CalibrateOptions) -> CalibrateOptions:
     return replace(asked, twin=replace(asked.twin, fit=True))
 
 
+def _with_other_twin(asked: CalibrateOptions) -> CalibrateOptions:
+    """Return the options, those that ``--from`` implies included. Raises an error for what it cannot go with."""
+    from traces import ConfigError
+
+    if asked.twin.from_twin is None:
+        return asked
+    others = {
+        "--infer-async": asked.fitting.infer_async,
+        "--fit-alpha2": asked.alpha.fit_alpha2,
+        "--latency-model": asked.fitting.latency_model is not None,
+        "--steps": asked.twin.steps is not None,
+        "--simulated": asked.simulated is not None,
+    }
+    for option, is_given in others.items():
+        if is_given:
+            raise ConfigError(f"{option}: cannot be combined with --from, which keeps the other twin's model")
+    return replace(asked, twin=replace(asked.twin, fit=True))
+
+
 def _from_header(asked: CalibrateOptions) -> CalibrateOptions:
     """Return the options, with a twin from the first trace's header if a fit has none to start from."""
     if not asked.twin.fit or asked.twin.config is not None or asked.simulated is not None:
@@ -233,6 +252,7 @@ def _options(asked: CalibrateOptions, gate: Gate | None) -> Options:
         _shared_options(asked.measure, asked.server, asked.pair),
         seed=asked.result.seed,
         infer_async=asked.fitting.infer_async,
+        from_twin=asked.twin.from_twin,
         latency_model=kind_of(_latency_model(asked)),
         names=_fitted_names(with_alpha2=asked.alpha.fit_alpha2),
         margins=margins_of(asked.measure.margin, gate),

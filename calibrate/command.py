@@ -175,7 +175,7 @@ def _load(
 ) -> TwinConfig:
     """Return the configuration, after printing its notes; flags that it leaves open are taken from the traces."""
     from calibrate.flags.evidence import learned_of
-    from calibrate.flags.headers import said_of
+    from calibrate.flags.headers import said_of, version_notes
     from calibrate.latency_table import twin_for
     from replay import tell_when_compiling
 
@@ -184,7 +184,7 @@ def _load(
     if learned:
         twin = twin_for(path, latency_model, fit=fit, learned=[each.setting() for each in learned])
         twin = replace(twin, notes=(*(each.note() for each in learned), *twin.notes))
-    for note in twin.notes:
+    for note in (*version_notes(sources, twin), *twin.notes):
         tell(f"note: {note}")
     tell_when_compiling()
     return twin
@@ -253,9 +253,9 @@ def write_all(
     form: str,
 ) -> dict[str, dict[str, object]]:
     """Write all requested files, return the JSON documents; errors are found before anything is written."""
-    from calibrate import save
     from calibrate.report.blis_report import blis_report
     from calibrate.report.report_folder import write_report
+    from calibrate.written import save
     from traces import write_text
 
     known = save.ServerName(model=server[0], gpu=server[1], tp=server[2])
@@ -325,6 +325,7 @@ def summarise(calibration: Calibration, report: Path, *, is_stdout_free: bool) -
     if len(suggested) > MOST_SUGGESTED:
         more = [name for each in suggested[MOST_SUGGESTED:] for name in each.coefficients]
         tell(f"the report has the runs that determine {', '.join(dict.fromkeys(more))}, too")
-    if calibration.fit is not None and calibration.fit.model == "blackbox" and not calibration.fit.candidates:
+    fit = calibration.fit
+    if fit is not None and fit.model == "blackbox" and not fit.candidates and fit.carried_from is None:
         tell(LINEAR)
     tell(f"report: {report / 'report.html'}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from calibrate.compare.engine_steps import EngineSteps, StepErrors
@@ -60,7 +61,8 @@ class Options:
     they imply are the fit's prior. ``network``: added to the simulated side. ``slo_us``: the limits of a good request
     (``--slo``). ``margins``: by metric, within which ratio of means two sides are equivalent; ``""`` is that of all
     others. ``max_concurrency``: the cap of the client that recorded the traces, where their headers do not say it.
-    ``run_to_run``: how far a server's pace differs from one run to the next.
+    ``run_to_run``: how far a server's pace differs from one run to the next. ``from_twin``: another server's fitted
+    twin, from which this one's is made.
     """
 
     pair_by: PairBy = "request_id"
@@ -77,6 +79,7 @@ class Options:
     margins: Mapping[str, float] = field(default_factory=dict)
     max_concurrency: int | None = None
     run_to_run: RunToRun = field(default_factory=RunToRun)
+    from_twin: Path | None = None
 
     def __post_init__(self) -> None:
         """Check the numbers. Raises ConfigError."""

@@ -198,6 +198,12 @@ def _trust(calibration: Calibration, *, far: Sequence[str], has_warnings: bool) 
         why = f"Do not trust it yet: the error exceeds {limit}."
         return [why, f"It was fitted {range_}."] if range_ else [why]
     first = ["Read the warnings first."] if has_warnings else []
+    if calibration.fit is not None and calibration.fit.carried_from is not None and config.pace is not None:
+        off = f"{100 * config.pace.within:.0f}{number_format.SPACE}%"
+        return [
+            f"{range_[:1].upper()}{range_[1:]} it rests on another server's twin: expect {off} there.",
+            *first,
+        ]
     if far:
         named = " and ".join(number_format.METRIC_NAMES[name] for name in far)
         trusted = f"Trust its E2E {range_}" if range_ else "Trust its E2E"
@@ -206,9 +212,10 @@ def _trust(calibration: Calibration, *, far: Sequence[str], has_warnings: bool) 
 
 
 def has_small_errors(calibration: Calibration) -> bool:
-    """Return whether the twin's held-out errors are small, and no run contradicts its flags."""
+    """Return whether the twin's held-out errors are small, at loads of its own, and no run contradicts its flags."""
     judged = judged_errors(calibration.holdout, calibration.noise_floor)
-    if calibration.held_out.of_saturated or not judged or _refuted(calibration):
+    is_carried = calibration.fit is not None and calibration.fit.carried_from is not None
+    if is_carried or calibration.held_out.of_saturated or not judged or _refuted(calibration):
         return False
     return not far_of(judged)
 

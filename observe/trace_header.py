@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -31,13 +32,15 @@ from observe.run.run_counts import Progress
 from observe.server.prometheus_text import Sample
 from observe.server.server_metrics import counter_deltas, spec_decode
 from observe.settings import Settings
-from traces import ClientInfo, Header, ProcessInfo, tool_version
+from traces import ClientInfo, Header, ProcessInfo, ServerInfo, tool_version
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
 _SHOWN_FINGERPRINTS = 5
+_VERSION_FIRST = re.compile(r"vllm-(\d+\.\d+\.\d+[^-\s]*)(-|$)")
+"""vLLM's own fingerprint begins with its version."""
 
 
 def first_header(ready: Preparation, settings: Settings, *, executor: Executor) -> Header:
@@ -130,11 +133,18 @@ def final_header(
     )
     return replace(
         header,
-        server=header.server.learn("system_fingerprint of the answers", system_fingerprint=fingerprint),
+        server=with_fingerprint(header.server, fingerprint),
         client=replace(client, notes=(*client.notes, *notes)),
         metrics_delta=deltas,
         spec_decode=spec_decode(deltas),
     )
+
+
+def with_fingerprint(server: ServerInfo, fingerprint: str | None) -> ServerInfo:
+    """Return what the answers' fingerprint says of the server: also its version, where ``/version`` did not."""
+    source = "system_fingerprint of the answers"
+    known = _VERSION_FIRST.match(fingerprint or "") if server.version is None else None
+    return server.learn(source, system_fingerprint=fingerprint, version=known[1] if known else None)
 
 
 def _client_of_run(

@@ -132,6 +132,7 @@ def _question(workload: WorkloadOptions, asked: CompareOptions) -> GpuQuestion:
         mamba_ssm_cache_dtype=asked.mamba_ssm_cache_dtype,
         quantization=asked.quantization,
         vllm_version=asked.vllm_version,
+        checks_memory=asked.kv_check,
         rate_per_s=DEFAULT_RATE if workload.rate is None else workload.rate,
         limits=() if asked.slo is None else parse_run_slo(asked.slo, tell=tell_note),
     )

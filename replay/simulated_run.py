@@ -33,6 +33,7 @@ from replay.trace.trace_notes import trace_notes
 from replay.twin.config_read import twin_of
 from replay.twin.fitted.fitted_range import note_of_runs, range_of_run
 from replay.twin.twin_config import check_fits
+from replay.verdict.kv_doubt import KvDoubt, kv_doubt
 from sim import Status
 from sim.cluster import Exit
 from traces import has_tree, is_warmup, shown_time
@@ -139,6 +140,17 @@ def run(trace: Trace, twin: TwinConfig | str | Path, settings: RunSettings | Non
     Raises TraceError where a row lacks a time or a length, ConfigError where the twin cannot serve the trace.
     """
     return plan(trace, twin, settings).run()
+
+
+def _times_of(summary: SimulationSummary) -> dict[str, float]:
+    """Return the times that may hang on the KV cache's size, by name, µs."""
+    of = {"TTFT": summary["ttft_us"], "E2E": summary["e2e_us"]}
+    return {
+        f"{name} {statistic}": value
+        for name, times in of.items()
+        for statistic, value in (("mean", times["mean"]), ("p99", times["p99"]))
+        if value is not None
+    }
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -251,12 +263,33 @@ class Run(NotebookAnswer):
     def band(self) -> PaceBand | None:
         """The run's figures at the slowest and fastest pace of the fit: two further runs; None without a pace."""
         plain = replace(self.plan.settings, itl=False, decides=False)
+        is_beyond = self.outside is not None or self.twin.outside_server is not None
 
         def simulate(twin: TwinConfig) -> SimulationSummary:
             done = replace(self.plan, twin=twin, settings=plain).run()
             return summarize(done.simulation, done.trace, slo_us=plain.slo_us, measured=plain.measured)
 
-        return pace_band(self.twin, self.summary, is_beyond=self.outside is not None, simulate=simulate)
+        return pace_band(self.twin, self.summary, is_beyond=is_beyond, simulate=simulate)
+
+    @cached_property
+    def kv_doubt(self) -> KvDoubt | None:
+        """How far the run hangs on a KV cache whose size nobody told: at most two further runs; else None.
+
+        None also of a long run, and of one in which nothing was answered.
+        """
+        plain = replace(self.plan.settings, itl=False, decides=False)
+        own = _times_of(self.summary)
+        if len(self.trace) > MOST_LOOKED_AT or not own:
+            return None
+
+        def measure(twin: TwinConfig) -> dict[str, float]:
+            check_fits(twin, self.plan.asked)
+            done = replace(self.plan, twin=twin, settings=plain).run()
+            return _times_of(
+                summarize(done.simulation, done.trace, slo_us=plain.slo_us, measured=plain.measured)
+            )
+
+        return kv_doubt(self.twin, own, measure)
 
     @cached_property
     def of_cluster(self) -> ClusterSummary | None:

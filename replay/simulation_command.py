@@ -36,7 +36,8 @@ class SimulationOptions:
     """How to simulate, what to measure and what to write.
 
     ``slo_us``: latency limits in µs by metric; ``horizon_us``: the run's end.
-    ``overwrite``: the page may replace any file.
+    ``overwrite``: the page may replace any file. ``checks_memory``: tell where the answer hangs on the KV cache's
+    size.
     """
 
     at: Literal["auto", "arrival", "send"]
@@ -59,6 +60,7 @@ class SimulationOptions:
     fitness_weights: Mapping[str, float] = field(default_factory=dict)
     prices: ServerPrices | None = None
     overwrite: bool = False
+    checks_memory: bool = True
 
     def settings(self) -> RunSettings:
         """Return how to simulate and what to measure."""
@@ -102,7 +104,7 @@ def simulate_and_write(
         tell(f"note: {note}")
     with working("simulating at the paces that the fit leaves open"):
         band = run.band
-    added = _of_cluster(run, options)
+    added = {**_of_cluster(run, options), **_memory_told(run, options)}
     if options.series is not None:
         _write_series(options.series, run)
     if options.answer.as_json:
@@ -166,6 +168,20 @@ def _write_steps(run: Run, options: SimulationOptions) -> None:
                 run.simulation.outcomes,
                 split=run.fleet.result.split,
             )
+
+
+def _memory_told(run: Run, options: SimulationOptions) -> dict[str, object]:
+    """Return what a KV cache whose size nobody told adds to the document, after telling it; nothing if it is told."""
+    if not options.checks_memory:
+        return {}
+    with working("simulating with other sizes of the KV cache"):
+        found = run.kv_doubt
+    if found is None:
+        return {}
+    line = found.line()
+    if line is not None:
+        tell(f"note: {line}")
+    return {"kv_doubt": found.document()}
 
 
 def _of_cluster(run: Run, options: SimulationOptions) -> dict[str, object]:

@@ -69,6 +69,9 @@ pools:
   - {name: N0, profile: A100, up_to: 1024}
   - {name: N1, profile: A100, up_to: 8192, failures: [{name: N2, per_node_day: 0.01, repair: 1h}]}
 """
+FITTED = """}, held_out: {e2e: 0.01}, fitted_on: {
+  model: N0, gpu: N1, vllm_version: N2, loads: [{name: N3}], carried_from: N4}}
+"""
 GATE = "metrics: {e2e_us: {mape: {fail: 0.5}}}\n"
 FLEET = "--workload cdf.json --slo ttft_p99=500ms"
 LOAD = "--rate 20 --num-requests 30 --prompt-tokens 9 --output-tokens 3"
@@ -95,6 +98,9 @@ CALLS = {
     "tune": (f"tune {SEARCHED.replace('100', '1000')} --like A --max-num-seqs 4,8 --max-num-batched-tokens 512 "
              "--chunked-prefill true", 0),
     "config from-serve": ("config from-serve --from-trace A", 0),
+    "profiles list": ("profiles list fitted.yaml", 0),
+    "profiles show": ("profiles show fitted.yaml", 0),
+    "profiles check": ("profiles check fitted.yaml --gpu H200", 1),
     "config show": ("config show fleet.yaml --allow-code", 0),
     "trace synth": ("trace synth --like A --rate 5 --num-requests 3 --output drawn", 0),
     "sweep": ("sweep grid.yaml --jobs 1 --output table.parquet --report s.html", 0),
@@ -151,6 +157,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "fleet.yaml").write_text(TWIN + named(CLUSTER).replace("CODE", policy))
     (folder / f"{FILE}.py").write_text(POLICY)
     (folder / "gate.yaml").write_text(GATE)
+    (folder / "fitted.yaml").write_text(TWIN.rstrip("}\n") + named(FITTED))
     (folder / "grid.yaml").write_text(named(GRID))
     (folder / "pools.yaml").write_text(named(POOLS))
     (folder / "cdf.json").write_text("[[512, 0.4], [2048, 1.0]]")

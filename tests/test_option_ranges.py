@@ -71,6 +71,7 @@ BASES: dict[str, list[str]] = {
     "trace synth": ["--rate", "5", "--num-requests", "3", "--output", "drawn", "--overwrite"],
     "model info": ["--model-config", "Qwen/Qwen2.5-7B-Instruct", "--gpu", "H100"],
     "config from-serve": ["vllm serve m", "--gpu", "H100", "--model-config", "Qwen/Qwen2.5-7B-Instruct"],
+    "profiles check": ["fitted.yaml"],
     "fleet size": [*AT_RATE, "--no-verify"],
     "fleet profile": ["--from", "A100"],
     "fleet routers": [*AT_RATE, "--split", "1024", "--no-verify", "--num-requests", "1000"],
@@ -119,6 +120,7 @@ class SimulatedError(BaseException):
 
 def folder_with_files(folder: Path) -> None:
     (folder / "twin.yaml").write_text(TWIN)
+    (folder / "fitted.yaml").write_text(f"{TWIN}  fitted_range: {{rate_per_s: [1, 4]}}\n")
     (folder / "cdf.json").write_text(json.dumps([[128, 0.2], [1024, 0.7], [4096, 1.0]]))
     (folder / "grid.yaml").write_text("config: twin.yaml\nworkloads: {a: {rate: 2, num_requests: 5}}\n")
     (folder / "pools.yaml").write_text("pools: [{profile: A100, up_to: 2048}, {name: long, profile: A100}]\n")

@@ -93,6 +93,8 @@ ANSWERS = {
     "tune": f"tune {SEARCHED}",
     "run": SIMULATED,
     "replay": REPLAYED,
+    "profiles list": "profiles list fitted.yaml",
+    "profiles show": "profiles show fitted.yaml",
     "model info": "model info --model-config Qwen/Qwen3-8B --gpu H100",
     "model compare": "model compare --model-config Qwen/Qwen3-8B --gpus H100",
     "fleet size": f"fleet size {FLEET} --rate 5",
@@ -113,6 +115,7 @@ READ = {
         "--trace",
         "--like",
         "--config",
+        "--from",
         "--simulated",
         "--holdout",
         "--repeat",
@@ -157,6 +160,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("inputs")
     texts = {
         "twin.yaml": TWIN,
+        "fitted.yaml": TWIN.replace("20}}", "20}, held_out: {e2e: 0.02}}"),
         "grid.yaml": GRID,
         "pools.yaml": POOLS,
         "cdf.json": "[[512, 0.4], [2048, 1.0]]",

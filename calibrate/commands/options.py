@@ -91,6 +91,16 @@ class FitTwinOptions:
         ),
     ] = None
     fit: Annotated[bool, typer.Option("--fit", help="Fit the twin's coefficients to the traces.")] = False
+    from_twin: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="OLD.yaml",
+            help="Another server's fitted twin of this model, on another GPU or with other flags: its coefficients, "
+            "scaled by physics of both, corrected by the traces: 20 requests one at a time do.",
+            callback=check_twin_file,
+        ),
+    ] = None
     steps: Annotated[
         list[Path] | None,
         typer.Option(

@@ -295,7 +295,11 @@ PARTS = {"experts_measured": "experts_us", "block_us": "block_layers", "latent_u
 
 def _matters(name: str, served: Sequence[ServedTrace]) -> bool:
     """Return whether any of the servers has the parts that a coefficient describes: experts, several GPUs."""
-    models = [_model(each) for each in served]
+    return matters(name, [_model(each) for each in served])
+
+
+def matters(name: str, models: Sequence[KnownModel]) -> bool:
+    """Return whether any of the models has the parts that a coefficient describes: experts, several GPUs."""
     peaks = [model.peak for model in models if isinstance(model, Physics)]
     if name in ("expert_compute", "expert_weights", "expert_tile"):
         return any(peak.num_experts and not peak.experts_us for peak in peaks)

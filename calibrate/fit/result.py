@@ -41,6 +41,7 @@ class Fit(NotebookAnswer):
     ``correlation`` [p, p] of the fitted coefficients ``names``. ``noise``: relative spread that the fit
     leaves in one request's TTFT, E2E and TPOT. ``seconds``: wall time. ``candidates``: the models that were
     compared, where the model was to be chosen. ``blackbox``: its coefficients where another of them was chosen.
+    ``carried_from``: the server of the twin that this one was made from, in words (``calibrate --from``).
     """
 
     drawn_by: ClassVar[str] = "calibrate.drawn_reports:of_fit"
@@ -59,6 +60,7 @@ class Fit(NotebookAnswer):
     schedule: ScheduleChoice | None = None
     candidates: tuple[ComparedModel, ...] = ()
     blackbox: tuple[Coefficient, ...] = ()
+    carried_from: str | None = None
 
     def __str__(self) -> str:
         """Return the model and its coefficients in a line."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from calibrate.flags.learned import LearnedFlag, Observed
+from calibrate.flags.learned import VERSION, LearnedFlag, Observed
 from traces import ConfigError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def said_of(
     """
     if config.written is None:
         return ()
-    found: dict[str, LearnedFlag] = {}
+    found = _version_said(sources, config)
     for source in sources:
         server = source.trace.header.server
         for name in SAID:
@@ -47,6 +47,38 @@ def said_of(
                 continue
             found[name] = LearnedFlag(name=name, value=said, origin=f"as {_place(source, name)}")
     return tuple(found.values())
+
+
+def _version_said(sources: Sequence[Observed], config: TwinConfig) -> dict[str, LearnedFlag]:
+    """Return the version of the first header that has one whose rules are known, unless the twin's file has one."""
+    from sim import is_known
+
+    for source in () if config.has_version else sources:
+        version = source.trace.header.server.version
+        if version is not None and is_known(version):
+            return {
+                VERSION: LearnedFlag(name=VERSION, value=version, origin=f"as {_place(source, 'version')}")
+            }
+    return {}
+
+
+def version_notes(sources: Sequence[Observed], config: TwinConfig) -> tuple[str, ...]:
+    """Return the line to tell where nobody said vLLM's version, or a header says another than the twin's file."""
+    from replay.twin.fitted import same_version
+
+    said = [(source, version) for source in sources if (version := source.trace.header.server.version)]
+    if not said and not config.has_version:
+        return (
+            f"{VERSION} is not known: neither the traces nor the configuration say it. The rules of "
+            f"{config.vllm_version} are taken; give the server's own as {VERSION} in the configuration",
+        )
+    others = [(source, version) for source, version in said if not same_version(version, config.vllm_version)]
+    if not others:
+        return ()
+    source, version = others[0]
+    return (
+        f"{VERSION}: the rules of {config.vllm_version} are taken; {_place(source, 'version')} {version}",
+    )
 
 
 def check_flags(sources: Sequence[Observed], config: TwinConfig, *, is_async_open: bool = False) -> None:

@@ -11,6 +11,7 @@ from sim import Physics, Profiled
 from traces import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from replay import TwinConfig
@@ -35,6 +36,10 @@ class Named(Protocol):
     @property
     def tp(self) -> int | None:
         """How many GPUs share each layer."""
+
+    @property
+    def from_twin(self) -> Path | None:
+        """Another server's twin, from which this one's is made."""
 
 
 def known_of(trace: Trace, config: TwinConfig, options: Named) -> KnownServer:
@@ -65,7 +70,7 @@ def absent_candidates(trace: Trace, config: TwinConfig, options: Named) -> tuple
 
     ``trace``: its header describes the server. None are absent if the user has chosen the latency model.
     """
-    if options.latency_model != "auto":
+    if options.latency_model != "auto" or options.from_twin is not None:
         return ()
     known = known_of(trace, config, options)
     names_of: dict[str, list[str]] = {}
@@ -95,3 +100,11 @@ def _model_named(config: TwinConfig, options: Named) -> str | None:
     if options.model_config is not None:
         return str(options.model_config)
     return None if config.shape is None else config.shape.name
+
+
+def version_told(traces: Iterable[Trace], config: TwinConfig) -> str | None:
+    """Return the version that the servers told, else the twin's file; None where nobody did."""
+    for trace in traces:
+        if trace.header.server.version is not None:
+            return trace.header.server.version
+    return config.vllm_version if config.has_version else None

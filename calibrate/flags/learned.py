@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from traces import Trace
 
 
+VERSION = "vllm_version"
+"""The one of them that is no key of ``engine``."""
+
+
 class Observed(Protocol):
     """A run: its name, its trace with the header, and its evidence on flags."""
 
@@ -41,7 +45,7 @@ class LearnedFlag:
         from replay.twin import Setting
 
         value = str(self.value).lower() if isinstance(self.value, bool) else str(self.value)
-        return Setting(f"engine.{self.name}", value)
+        return Setting(self.name if self.name == VERSION else f"engine.{self.name}", value)
 
     def note(self) -> str:
         """Return the note about it."""

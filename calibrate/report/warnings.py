@@ -27,6 +27,7 @@ def warnings_of(calibration: Calibration) -> tuple[str, ...]:
         *cautions([each.source for each in calibration.traces]),
         *_contradicted(calibration),
         *_assumed(calibration),
+        *_carried(calibration),
         *_misfit(calibration),
         *_missed(calibration),
         *_alike(calibration),
@@ -59,6 +60,18 @@ def _assumed(calibration: Calibration) -> list[str]:
     return [
         f"flags unknown: {said}. Neither the server nor the configuration states them, and a fit with wrong flags is "
         "wrong under load. Set them in the configuration (`vtwin config from-serve`)"
+    ]
+
+
+def _carried(calibration: Calibration) -> list[str]:
+    """Return the line on a twin that was made from another server's."""
+    fit = calibration.fit
+    if fit is None or fit.carried_from is None or fit.config.pace is None:
+        return []
+    off = f"{fit.config.pace.within:.0%}"
+    return [
+        f"carried from the twin of {fit.carried_from}: under load, which {fit.num_requests} requests of this server do "
+        f"not show, all steps may be {off} longer or shorter. A fit to loads of this server's own tells"
     ]
 
 

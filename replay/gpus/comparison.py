@@ -18,12 +18,13 @@ from replay.model.gpus import Gpu
 from replay.model.hf_config import read_model_config
 from replay.model.shape import ModelShape
 from replay.search.ceiling import ceiling_of
-from replay.search.evaluation import Evaluator
+from replay.search.evaluation import Evaluation, Evaluator
 from replay.search.load import loads_of
 from replay.search.workload_draws import Drawing
 from replay.twin.config_read import load_config
 from replay.twin.server.startup import lowered_limits
 from replay.twin.twin_config import TwinConfig
+from replay.verdict.kv_doubt import KvDoubt, kv_doubt
 from sim import UNBOUNDED, EngineConfig
 from traces import ConfigError, RunLimit
 
@@ -35,7 +36,10 @@ Unfitted = Literal["physics", "roofline"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuQuestion:
-    """What is compared. ``engine``: keys of TWIN.yaml's section, the same on all GPUs; ``rate_per_s``: the load."""
+    """What is compared. ``engine``: keys of TWIN.yaml's section, the same on all GPUs; ``rate_per_s``: the load.
+
+    ``checks_memory``: also tell where the figures at the load hang on the KV cache's size.
+    """
 
     model_config: str
     latency_model: Unfitted
@@ -47,6 +51,7 @@ class GpuQuestion:
     vllm_version: str | None
     rate_per_s: float
     limits: Sequence[RunLimit]
+    checks_memory: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +84,7 @@ class GpuResult:
     output_tokens_per_request: float = 0.0
     price_per_hour: float | None = None
     error: KnownError | None = None
+    kv_doubt: KvDoubt | None = None
 
     @property
     def rate_per_s(self) -> float | None:
@@ -176,7 +182,23 @@ def _one(
         output_tokens_per_request=float(np.mean([_mean_output(trace) for trace in traces])),
         price_per_hour=None if price is None else price * tp,
         error=known_error(shape, gpu.name, asked.latency_model, twin.latency),
+        kv_doubt=_doubt(twin, at, asked, traces) if asked.checks_memory else None,
     )
+
+
+def _doubt(twin: TwinConfig, at: Evaluation, asked: GpuQuestion, traces: Sequence[Trace]) -> KvDoubt | None:
+    """Return how far the times at the load hang on the size of the KV cache."""
+
+    def measure(other: TwinConfig) -> dict[str, float]:
+        return _times_at(Evaluator(loads=loads_of(traces, other), limits=asked.limits).at(asked.rate_per_s))
+
+    return kv_doubt(twin, _times_at(at), measure)
+
+
+def _times_at(at: Evaluation) -> dict[str, float]:
+    """Return the times at the load that may hang on the KV cache's size, µs; infinite where it does not keep up."""
+    found = {f"{name.upper()} p99": at.curve_us[name][1] for name in ("ttft", "e2e")}
+    return {name: float("inf") if at.is_behind else value for name, value in found.items()}
 
 
 def _tokens_held(engine: EngineConfig) -> int:

@@ -101,6 +101,7 @@ def _facts(result: GpuResult, asked: GpuQuestion, *, has_prices: bool) -> list[F
         Fact("", "  per GPU", tokens and tokens / result.tp, whole),
         Fact("price_per_hour", price, result.price_per_hour, "{:g}".format, none="no price"),
         Fact("output_tokens_per_price_unit", per_unit, result.output_tokens_per_unit, whole),
+        Fact("kv_doubt", None, None if result.kv_doubt is None else result.kv_doubt.document()),
         Fact("known_error", None, None if error is None else error.document()),
         Fact("", "known error of TTFT", error, partial(_error, metric="ttft"), none="unknown"),
         Fact("", "  of TPOT", error, partial(_error, metric="tpot"), none="unknown"),
@@ -143,6 +144,8 @@ def _footnotes(fit: Sequence[GpuResult], asked: GpuQuestion) -> list[str]:
         notes.append(
             "capacity: what a server with work at all times serves, whatever the latencies (--slo limits them)"
         )
+    doubts = [(each, each.kv_doubt.line()) for each in fit if each.kv_doubt is not None]
+    notes += [f"{name(each)}: {line}" for each, line in doubts if line is not None]
     if any(each.is_shortened for each in fit):
         notes.append(
             "* as many tokens as the KV cache holds: vLLM would not start with the model's own max_model_len"

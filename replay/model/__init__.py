@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from replay.model.hf_config import read_model_config
     from replay.model.model_peak import kinds_not_timed, peak_times
     from replay.model.shape import LayerState, ModelShape, Precision, SharedKeyAttention
+    from replay.model.shipped_models import shipped_config
 
 __all__ = [
     "ExpectedCoefficient",
@@ -34,6 +35,7 @@ __all__ = [
     "kv_cache_size",
     "peak_times",
     "read_model_config",
+    "shipped_config",
 ]
 
 _HOMES = {
@@ -51,6 +53,7 @@ _HOMES = {
     "kv_cache_size": "replay.model.gpu_memory",
     "peak_times": "replay.model.model_peak",
     "read_model_config": "replay.model.hf_config",
+    "shipped_config": "replay.model.shipped_models",
 }
 
 

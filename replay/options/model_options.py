@@ -110,4 +110,11 @@ class CompareOptions:
     mamba_ssm_cache_dtype: MambaSsmCacheDtypeOption = "auto"
     quantization: QuantizationOption = "auto"
     vllm_version: Annotated[str | None, typer.Option(help="vLLM version; default: the newest known.")] = None
+    kv_check: Annotated[
+        bool,
+        typer.Option(
+            help="Also simulate a quarter less and more of the KV cache, whose size nobody told, and tell where the "
+            "figures at the rate hang on it."
+        ),
+    ] = True
     answer: AnswerForm = AnswerForm()

@@ -229,6 +229,13 @@ class RunOptions:
             show_default=False,
         ),
     ] = None
+    kv_check: Annotated[
+        bool,
+        typer.Option(
+            help="Where nobody told the size of the KV cache, simulate a quarter less and more of it, at most two more "
+            "runs, and tell if the answer hangs on it."
+        ),
+    ] = True
     dialect: Annotated[
         Literal["vtwin", "blis"], typer.Option(help="blis: only the columns and keys that BLIS reads.")
     ] = "vtwin"
@@ -303,4 +310,5 @@ def simulation_options(
         slo_us=parse_slo(run.slo, tell=tell_note) if run.slo else {},
         gate=run.gate,
         series=run.series,
+        checks_memory=run.kv_check,
     )

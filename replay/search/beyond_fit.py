@@ -15,13 +15,18 @@ if TYPE_CHECKING:
 def beyond_fit(trace: Trace, twin: TwinConfig, rate_per_s: float | None) -> str | None:
     """Return how far a workload at a rate goes beyond what a twin was fitted on: in load, lengths and concurrency.
 
-    ``rate_per_s``: None where no rate was found. None where it goes not beyond, or that is unknown. Simulates the
-    workload once.
+    And in its flags, where it has others than its file, whose notes tell of those. ``rate_per_s``: None where no rate
+    was found. None where it goes not beyond, or that is unknown. Simulates the workload once.
     """
+    other = twin.outside_server
+    told = [] if other is None or other in twin.notes else [other]
+    load = None if rate_per_s is None or twin.fitted is None else _load_beyond(trace, twin, rate_per_s)
+    return "; ".join([*told, *([] if load is None else [load])]) or None
+
+
+def _load_beyond(trace: Trace, twin: TwinConfig, rate_per_s: float) -> str | None:
     from replay.simulated_run import RunSettings, run
 
-    if rate_per_s is None or twin.fitted is None:
-        return None
     load = load_of(trace, twin)
     sent = load.at(rate_per_s)
     columns = {"arrival_time_us": replace(trace.cells("arrival_time_us"), values=sent.arrival_us)}

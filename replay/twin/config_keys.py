@@ -21,6 +21,7 @@ RULES_VERSION = DEFAULT_VERSION
 """The vLLM version whose scheduling rules the engine follows if a file names none."""
 
 DEFAULT_SEED = 42
+VERSION = "vllm_version"
 
 
 _TYPES: Mapping[str, Kind] = {

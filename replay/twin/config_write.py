@@ -35,6 +35,7 @@ def dump_config(config: TwinConfig) -> str:
         *(config.fitted.lines() if config.fitted is not None and not config.fitted.is_empty() else ()),
         *(config.pace.lines() if config.pace is not None else ()),
         *(config.held_out.lines() if config.held_out is not None else ()),
+        *(config.fitted_on.lines() if config.fitted_on is not None else ()),
         *(() if config.is_plain_server else cluster_lines(config.cluster, _server_lines)),
         f"seed: {config.seed}",
     ]

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from replay.twin.cluster_section import with_overrides
-from replay.twin.config_keys import DEFAULT_SEED
+from replay.twin.config_keys import DEFAULT_SEED, VERSION
+from replay.twin.fitted.fitted_on import FittedOn
 from replay.twin.fitted.fitted_range import FittedRange
 from replay.twin.fitted.held_out import HeldOut
+from replay.twin.fitted.leaves import AskedServer, outside_note
 from replay.twin.fitted.pace import Pace
+from replay.twin.keys.fitted_on_keys import FLAGS
 from replay.twin.what_if.unanswered import Unanswered
 from sim import (
     UNBOUNDED,
@@ -60,6 +63,9 @@ class TwinConfig(NotebookAnswer):
     fitted: FittedRange | None = None
     pace: Pace | None = None
     held_out: HeldOut | None = None
+    fitted_on: FittedOn | None = None
+    served: AskedServer = field(default=AskedServer(), compare=False)
+    assumes_memory: bool = field(default=False, compare=False)
     assumed: tuple[str, ...] = field(default=(), compare=False)
     written: frozenset[str] | None = field(default=None, compare=False)
     latency_reason: str = field(default="", compare=False)
@@ -106,6 +112,17 @@ class TwinConfig(NotebookAnswer):
         return self.asked_cluster is None
 
     @property
+    def asked_server(self) -> AskedServer:
+        """The server as it is simulated: the file's model and GPU, with the flags that the engine has now."""
+        flags = {name: getattr(self.engine, name) for name in FLAGS if hasattr(self.engine, name)}
+        return replace(self.served, vllm_version=self.vllm_version, flags={**flags, **self.served.flags})
+
+    @property
+    def outside_server(self) -> str | None:
+        """How the server differs from the one that the twin was fitted on; None where it does not, or is unknown."""
+        return outside_note(self.fitted_on, self.asked_server)
+
+    @property
     def vllm_version(self) -> str:
         """The version whose scheduling rules the engine follows."""
         return self.engine.vllm_version
@@ -119,6 +136,11 @@ class TwinConfig(NotebookAnswer):
     def unanswered_document(self) -> list[dict[str, str]]:
         """The same with their reasons, as JSON has them."""
         return [{"key": each.key, "reason": each.reason} for each in self.unanswered]
+
+    @property
+    def has_version(self) -> bool:
+        """Whether somebody said which version it is; else the newest known is taken."""
+        return self.written is None or VERSION in self.written
 
     @property
     def num_seats(self) -> int:

@@ -56,6 +56,18 @@ latency:
   pace: {within: 0.01, beyond: 0.02}
   held_out: {date: 2026-11-22, ttft: 0.05, tpot: 0.02, e2e: 0.03, ttft_mean: 0.04, ttft_p99: 0.2, tpot_mean: 0.01,
     tpot_p99: 0.06, e2e_mean: 0.02, e2e_p99: 0.04, far: [ttft]}
+  fitted_on:
+    model: meta-llama/Llama-3.1-8B
+    gpu: H100
+    num_gpus: 2
+    tp: 2
+    vllm_version: "0.24.0"
+    flags: {max_num_seqs: 4, async_scheduling: true, scheduling_policy: fcfs}
+    noise: {ttft: 0.1, tpot: 0.03, e2e: 0.03}
+    loads:
+      - {name: low, role: fitted, num_requests: 300, rate_per_s: 1.5, concurrency: 3.2, prompt_tokens: 100,
+        output_tokens: 50, ttft: 0.04, tpot: 0.02, e2e: 0.03}
+    carried_from: another server
 """
 
 

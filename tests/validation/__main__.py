@@ -11,6 +11,8 @@ from tests.validation import (
     advice,
     agents,
     capacity_coverage,
+    carried,
+    carried_traces,
     ceilings,
     clusters,
     cpu,
@@ -70,6 +72,7 @@ def main() -> None:
             "tails",
             "verdicts",
             "capacity",
+            "carried",
             "optimisers",
             "planner-intervals",
         ),
@@ -104,6 +107,7 @@ def main() -> None:
             "verdicts": verdicts.table,
             "optimisers": lambda: optimisers.table(Path(work)),
             "capacity": lambda: capacity_coverage.table(Path(work)),
+            "carried": lambda: "\n\n".join([carried.table(options.data), carried_traces.table(options.data)]),
             "planner-intervals": lambda: planner_intervals.table(Path(work)),
         }
         for name, make in tables.items():

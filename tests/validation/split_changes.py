@@ -21,7 +21,7 @@ from calibrate.calibration_run import calibrate
 from calibrate.run_to_run.normal_quantiles import half_width
 from calibrate.run_to_run.server_pace import STATED
 from calibrate.runs.split_change import split_runs
-from calibrate.save import write_config
+from calibrate.written.save import write_config
 from replay import TwinConfig, load_config
 from replay.pace_band import paced
 from tests.calibrate.known_servers import GUESS, source

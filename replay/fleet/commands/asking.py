@@ -124,6 +124,7 @@ def question_of(
     most: int | None = 2,
 ) -> Question:
     """Return what is sized. Raises ConfigError, or TraceError on a file that is not a workload."""
+    from replay.fleet.inputs.outside_fit import outside_notes
     from replay.fleet.inputs.shared_prefixes import hits_note, with_hits
 
     found, longest = workload_of(workload, lengths)
@@ -138,7 +139,7 @@ def question_of(
         context=longest,
         objective=objective,
         sources=sources,
-        notes=[*found.notes, *hits_note(known), *of_nodes],
+        notes=[*found.notes, *hits_note(known), *outside_notes(sources, known), *of_nodes],
     )
 
 

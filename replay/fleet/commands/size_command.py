@@ -49,6 +49,8 @@ def size(asked: SizeOptions) -> None:
 
 def _one_or_two(asked: SizeOptions) -> None:
     """Size one pool, or one for short and one for long requests, and simulate it."""
+    from replay.fleet.commands.memory_notes import memory_notes
+    from replay.fleet.inputs.outside_fit import outside_rates
     from replay.fleet.size import sized_fleet
     from replay.fleet.text import fleet_document, fleet_parts
     from replay.progress import working
@@ -71,7 +73,13 @@ def _one_or_two(asked: SizeOptions) -> None:
             split=split,
             check=check,
         )
-    plan = replace(plan, notes=(*question.notes, *arrivals, *misfit_notes(sources, power=True)))
+    beyond = outside_rates(
+        (each.source, each.rate_per_s / each.engines) for each in plan.pools if each.engines
+    )
+    plan = replace(
+        plan,
+        notes=(*question.notes, *arrivals, *beyond, *memory_notes(plan), *misfit_notes(sources, power=True)),
+    )
     say_answer(lambda: fleet_document(plan), lambda: fleet_parts(plan), asked.answer)
     if asked.report is not None:
         from replay.fleet.page import write_page

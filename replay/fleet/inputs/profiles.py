@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import yaml
@@ -36,7 +36,7 @@ from traces.strict.whole_file import is_there
 from traces.strict.yaml_nodes import shown
 
 if TYPE_CHECKING:
-    from replay.twin.fitted import HeldOut
+    from replay.twin.fitted import FittedRange, HeldOut
     from replay.twin.twin_config import TwinConfig
 
 SHIPPED = Path(__file__).with_name("profiles.yaml")
@@ -67,7 +67,8 @@ class ProfileSource:
     ``kv_bytes_per_token``: in all layers; None where no model is named. ``has_list_price``: in dollars; none was given.
     ``error``: how far its latency model was off on measured servers that it was not fitted to, where that is known.
     ``idle_between_w``: of one engine, where the profile's idle power is assumed. ``is_fitted``: its twin says to which
-    loads it was fitted; ``held_out``: and how far it was off on others.
+    loads it was fitted, ``fitted``: which; ``held_out``: and how far it was off on others. ``outside_server``: how its
+    server differs from the one that it was fitted on. ``assumes_memory``: nobody told the size of its KV cache.
     """
 
     name: str
@@ -82,6 +83,9 @@ class ProfileSource:
     idle_between_w: tuple[float, float] | None = None
     is_fitted: bool = False
     held_out: HeldOut | None = None
+    fitted: FittedRange | None = None
+    outside_server: str | None = None
+    assumes_memory: bool = False
 
     @property
     def currency(self) -> str:
@@ -275,10 +279,20 @@ def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) ->
         kv_bytes_per_token=twin.kv_bytes_per_token,
         error=_known_error(twin),
         idle_between_w=power.idle_between_w,
-        held_out=twin.held_out,
-        is_fitted=twin.fitted is not None
-        or (isinstance(twin.latency, Blackbox | Extended) and not twin.latency_reason),
+        **_of_fit(twin),
     )
+
+
+def _of_fit(twin: TwinConfig) -> dict[str, Any]:
+    """Return what a twin says of its fit and of its memory, by fields of ``ProfileSource``."""
+    is_own = isinstance(twin.latency, Blackbox | Extended) and not twin.latency_reason
+    return {
+        "held_out": twin.held_out,
+        "fitted": twin.fitted,
+        "outside_server": twin.outside_server,
+        "assumes_memory": twin.assumes_memory,
+        "is_fitted": twin.fitted is not None or is_own,
+    }
 
 
 def _outside(model: LatencyModel) -> dict[str, float]:

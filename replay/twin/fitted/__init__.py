@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from replay.twin.fitted.fitted_on import FittedLoad, FittedOn, Flag
     from replay.twin.fitted.fitted_range import (
         FittedRange,
         Range,
@@ -13,15 +14,23 @@ if TYPE_CHECKING:
         open_loop_rate,
         range_of,
         union,
+        ways_beyond,
     )
     from replay.twin.fitted.held_out import FAR, HeldOut
+    from replay.twin.fitted.leaves import AskedServer, outside_note, same_version, ways_out
     from replay.twin.fitted.pace import MOST, Pace
     from replay.twin.fitted.written_server import NamedServer, named_server, text_with_server
+    from replay.twin.keys.fitted_on_keys import FLAGS
 
 __all__ = [
     "FAR",
+    "FLAGS",
     "MOST",
+    "AskedServer",
+    "FittedLoad",
+    "FittedOn",
     "FittedRange",
+    "Flag",
     "HeldOut",
     "NamedServer",
     "Pace",
@@ -29,12 +38,25 @@ __all__ = [
     "extrapolation_note",
     "named_server",
     "open_loop_rate",
+    "outside_note",
     "range_of",
+    "same_version",
     "text_with_server",
     "union",
+    "ways_beyond",
+    "ways_out",
 ]
 
 _HOMES = {
+    "FLAGS": "replay.twin.keys.fitted_on_keys",
+    "Flag": "replay.twin.fitted.fitted_on",
+    "same_version": "replay.twin.fitted.leaves",
+    "ways_beyond": "replay.twin.fitted.fitted_range",
+    "AskedServer": "replay.twin.fitted.leaves",
+    "FittedLoad": "replay.twin.fitted.fitted_on",
+    "FittedOn": "replay.twin.fitted.fitted_on",
+    "outside_note": "replay.twin.fitted.leaves",
+    "ways_out": "replay.twin.fitted.leaves",
     "FAR": "replay.twin.fitted.held_out",
     "HeldOut": "replay.twin.fitted.held_out",
     "FittedRange": "replay.twin.fitted.fitted_range",

@@ -125,6 +125,13 @@ def extrapolation_note(fitted: FittedRange | None, run: FittedRange, *, where: s
     """
     if fitted is None:
         return None
+    found = ways_beyond(fitted, run)
+    place = f", {where}" if where else ""
+    return f"extrapolated beyond the fit{place}: {', '.join(found)}" if found else None
+
+
+def ways_beyond(fitted: FittedRange, run: FittedRange) -> list[str]:
+    """Return each way in which a run goes beyond the fitted range, with its factor."""
     found = []
     for name, (what, unit) in NAMES.items():
         seen, asked = getattr(fitted, name), getattr(run, name)
@@ -132,8 +139,7 @@ def extrapolation_note(fitted: FittedRange | None, run: FittedRange, *, where: s
             continue
         factor = asked[1] / seen[1]
         found.append(f"{what} by a factor {factor:.1f} ({asked[1]:.4g} {unit}, fitted up to {seen[1]:.4g})")
-    place = f", {where}" if where else ""
-    return f"extrapolated beyond the fit{place}: {', '.join(found)}" if found else None
+    return found
 
 
 def note_of_runs(

@@ -55,11 +55,16 @@ class HeldOut:
         return f"{told} per request, on requests that the twin's fit had not seen"
 
     @property
+    def far_names(self) -> tuple[str, ...]:
+        """Whose errors are too large to trust: those that the verdict calls so, else those above a tenth."""
+        if self.far is not None:
+            return self.far
+        return tuple(name for name, value in self.errors.items() if value > FAR)
+
+    @property
     def doubt(self) -> str:
         """What must not be trusted, and why, as every answer of the twin says it; "" where all errors are small."""
-        far = self.far
-        if far is None:
-            far = tuple(name for name, value in self.errors.items() if value > FAR)
+        far = self.far_names
         if not far:
             return ""
         names = " and ".join(name.upper() for name in far)

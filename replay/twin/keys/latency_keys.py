@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 
+from replay.twin.keys.fitted_on_keys import FITTED_ON_KEYS
 from replay.twin.keys.key import Key
 from sim.latency import Blackbox, Extended, LatencyModel, Physics, Profiled, Roofline
 
@@ -300,6 +301,7 @@ LATENCY_KEYS: tuple[Key, ...] = (
     *FITTED_RANGE_KEYS,
     *PACE_KEYS,
     *HELD_OUT_KEYS,
+    *FITTED_ON_KEYS,
     Key(
         path="latency.defaults",
         kind="mapping",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from replay.twin.config_keys import FOREIGN_NAMES, RULES_VERSION, engine_keys
+from replay.twin.config_keys import FOREIGN_NAMES, RULES_VERSION, VERSION, engine_keys
 from replay.twin.drafts import without_drafts
 from replay.twin.engine_defaults import LIMITS, Server, with_defaults
 from replay.twin.keys.key import Key
@@ -80,9 +80,10 @@ def assumed_flags(root: Section) -> tuple[str, ...]:
 
 
 def written_keys(root: Section) -> frozenset[str]:
-    """Return the engine's keys that a file gives."""
+    """Return the engine's keys that a file gives, and the version where it gives that."""
     section = root.section("engine")
-    return frozenset() if section is None else frozenset(section.nodes)
+    own = frozenset() if section is None else frozenset(section.nodes)
+    return own | ({VERSION} if VERSION in root else set())
 
 
 def _engine_value(section: Section, key: Key) -> object:

@@ -11,11 +11,14 @@ from replay.model.gpus import shipped_gpus
 from replay.model.kernels.latent_kernels import served_on
 from replay.model.model_peak import peak_times
 from replay.model.shape import ModelShape
+from replay.model.shipped_models import shipped_config
 from replay.twin.defaults import DefaultsEntry
 from replay.twin.drafts import drafter_notes, drafter_of, with_drafting
 from replay.twin.engine_defaults import Server
+from replay.twin.fitted.fitted_on import read_fitted_on
 from replay.twin.fitted.fitted_range import read_fitted_range
 from replay.twin.fitted.held_out import read_held_out
+from replay.twin.fitted.leaves import AskedServer
 from replay.twin.fitted.pace import read_pace
 from replay.twin.hardware import (
     Hardware,
@@ -25,6 +28,7 @@ from replay.twin.hardware import (
     stages_notes,
 )
 from replay.twin.image_encoder import with_encoder
+from replay.twin.keys.fitted_on_keys import WORDS
 from replay.twin.kv_cache.groups import (
     chosen_groups,
     notes_of_version,
@@ -95,13 +99,16 @@ def read_server(
     whole = _engine_of(root, chosen, server, hardware=hardware, seed=seed, folder=folder)
     held_out = None if latency_model else read_held_out(root.section("latency"))
     doubts = (held_out.doubt,) if held_out is not None and held_out.doubt else ()
-    return TwinConfig(
+    found = TwinConfig(
         engine=whole.engine,
         latency=chosen.model,
         seed=seed,
         fitted=None if latency_model else read_fitted_range(root.section("latency")),
         pace=None if latency_model else read_pace(root.section("latency")),
         held_out=held_out,
+        fitted_on=None if latency_model else read_fitted_on(root.section("latency")),
+        served=_served_as(root, server, hardware=hardware),
+        assumes_memory=not whole.is_sized and _assumes_memory(whole.engine, root, chosen, server, hardware),
         assumed=assumed_flags(root) if server.gpu is None else (),
         written=written_keys(root),
         latency_reason=chosen.reason,
@@ -112,6 +119,32 @@ def read_server(
         will_not_start=_will_not_start(whole, root, server, hardware=hardware),
         gpus_of_pools=() if hardware is None else ((hardware.gpu.name, hardware.num_gpus),),
         notes=(*doubts, *_notes(root, chosen, whole, hardware=hardware)),
+    )
+    outside = found.outside_server
+    return found if outside is None else replace(found, notes=(outside, *found.notes))
+
+
+def _assumes_memory(
+    engine: EngineConfig, root: Section, chosen: Chosen, server: Server, hardware: Hardware | None
+) -> bool:
+    """Return whether the KV cache is what vLLM's default share of the memory leaves, since nobody told another."""
+    if hardware is None or engine.num_gpu_blocks == UNBOUNDED:
+        return False
+    entry = _sized_by(root, chosen, server, hardware=hardware)[0]
+    is_recorded = entry is not None and entry.num_gpu_blocks == engine.num_gpu_blocks
+    return not is_recorded and not {"gpu_memory_utilization", "kv_cache_memory_bytes"} & set(hardware.written)
+
+
+def _served_as(root: Section, server: Server, *, hardware: Hardware | None) -> AskedServer:
+    """Return what a file says of its server, to be held against what the twin was fitted on."""
+    latency = root.section("latency")
+    words = {} if latency is None else {name: latency.text(name) for name in WORDS[1:]}
+    named = None if server.shape is None or latency is None else latency.text("model_config")
+    return AskedServer(
+        model=named if named is not None and shipped_config(named) is not None else None,
+        gpu=None if hardware is None else hardware.gpu.name,
+        tp=None if hardware is None else hardware.tp,
+        flags={name: value for name, value in words.items() if value is not None},
     )
 
 

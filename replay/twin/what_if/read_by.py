@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
+from replay.twin.fitted.fitted_on import FittedOn
 from replay.twin.fitted.held_out import ERRORS, OF_RUNS
 from sim.latency import VIDURS
 
@@ -105,6 +106,9 @@ READ_BY: Mapping[str, Readers] = {
             *(f"latency.held_out.{name}" for name in ("date", "far", *ERRORS, *OF_RUNS)),
         ),
         _NO_STEP_TIME,
+    ),
+    **dict.fromkeys(
+        ("latency.fitted_on", *(f"latency.fitted_on.{each.name}" for each in fields(FittedOn))), _NO_STEP_TIME
     ),
     **dict.fromkeys(
         (

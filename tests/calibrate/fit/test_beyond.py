@@ -20,8 +20,8 @@ from calibrate.fit.uncertainty import Coefficient
 from calibrate.report.document import document_of
 from calibrate.report.markdown import markdown_of
 from calibrate.report.warnings import warnings_of
-from calibrate.save import write_config
 from calibrate.verdict_text import verdict_text
+from calibrate.written.save import write_config
 from replay import load_config, simulate_trace
 from replay.twin.fitted.fitted_range import FittedRange
 from sim import Blackbox, Extended

@@ -14,7 +14,7 @@ from calibrate.findings import Calibration, Options
 from calibrate.report.document import document_of
 from calibrate.report.markdown import markdown_of
 from calibrate.report.report_folder import write_report
-from calibrate.save import ServerName, defaults_entry, write_defaults
+from calibrate.written.save import ServerName, defaults_entry, write_defaults
 from replay import load_config, read_defaults
 from sim import Blackbox, Extended
 from tests.calibrate.known_servers import GUESS, observed, source, workload

@@ -10,8 +10,8 @@ import pytest
 from calibrate.calibration_run import calibrate, compare_with_twin
 from calibrate.findings import Calibration, Options
 from calibrate.report.document import document_of
-from calibrate.save import write_config
 from calibrate.verdict_text import verdict_text
+from calibrate.written.save import write_config
 from replay import TwinConfig, load_config
 from replay.pace_band import paced
 from replay.twin.fitted import HeldOut

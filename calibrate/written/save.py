@@ -17,6 +17,7 @@ from calibrate.fit.pipeline import SPARE_DECIMALS
 from calibrate.fit.result import Fit
 from calibrate.report.warnings import unknown_flags, warnings_of
 from calibrate.verdict_text import far_in_file
+from calibrate.written.fitted_server import fitted_on
 from sim import UNBOUNDED, Blackbox
 from traces import ConfigError, write_text
 from traces.strict.arguments import PATH, takes
@@ -43,7 +44,8 @@ def write_config(calibration: Calibration, path: Path) -> None:
     from replay.twin.fitted import text_with_server
 
     fit = _fit_of(calibration)
-    text = dump_config(replace(fit.config, held_out=_held_out(calibration)))
+    profile = fitted_on(calibration, _server_of(calibration))
+    text = dump_config(replace(fit.config, held_out=_held_out(calibration), fitted_on=profile))
     for name in unknown_flags(calibration):  # left out, so that an assumption does not come back as a setting
         text = re.sub(rf"^  ({name}: .*)$", r"  # \1  (assumed)", text, count=1, flags=re.MULTILINE)
     text = text_with_server(

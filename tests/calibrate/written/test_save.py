@@ -17,7 +17,7 @@ from replay.twin.config_read import read_config_text
 from replay.twin.fitted.written_server import NOT_WRITTEN, NamedServer, named_server, text_with_server
 from sim import EngineConfig, Physics
 from tests.calibrate.known_servers import observed, workload
-from traces import write_trace
+from traces import read_trace, write_trace
 
 MODEL = "meta-llama/Llama-3.1-8B"
 GUESS = """\
@@ -137,3 +137,55 @@ def test_no_more_requests_ran_than_the_fitted_server_has_seats(capsys: pytest.Ca
     asked = ["run", "--config", "twin.yaml", "--like", "low", "--concurrency", "32", "--num-requests", "200"]
     assert vtwin.main([*asked, "--set", "engine.max_num_seqs=32"]) in (0, 5)
     assert "extrapolated beyond the fit" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("here")
+def test_the_file_says_what_it_was_fitted_on(capsys: pytest.CaptureFixture[str]) -> None:
+    low = read_trace("low")
+    server = low.header.server.learn("/version", version="0.24.0")
+    write_trace(replace(low, header=replace(low.header, server=server)), Path("low"))
+    twin = fitted("--gpu", "H100", "--model-config", MODEL, "--tp", "2")
+    on = twin.fitted_on
+    assert on is not None
+    assert (on.model, on.gpu, on.num_gpus, on.tp, on.vllm_version) == (MODEL, "H100", 2, 2, "0.24.0")
+    assert on.flags["max_num_seqs"] == twin.engine.max_num_seqs
+    assert on.noise == {}
+    (load,) = on.loads
+    assert (load.name, load.role, load.num_requests) == ("low", "half", 60)
+    assert load.rate_per_s == pytest.approx(4, rel=0.5)
+    assert load.concurrency == pytest.approx(load.rate_per_s * 0.5, rel=0.9)
+    assert load.e2e is not None
+    assert load.e2e < 0.2
+    assert twin.outside_server is None
+    assert vtwin.main(["profiles", "check", "twin.yaml", "--gpu", "H200"]) == 1
+    assert "GPU H200, fitted on H100" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("here")
+def test_a_version_that_nobody_told_is_not_written_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("guess.yaml").write_text(GUESS)
+    twin = fitted("--config", "guess.yaml")
+    assert twin.fitted_on is not None
+    assert twin.fitted_on.vllm_version is None
+    told = "note: vllm_version is not known: neither the traces nor the configuration say it. The rules of 0.32.0"
+    assert capsys.readouterr().err.count(told) == 1
+
+
+@pytest.mark.usefixtures("here")
+def test_the_version_of_a_trace_s_server_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    low = read_trace("low")
+    server = low.header.server.learn("/version", version="0.23.0")
+    write_trace(replace(low, header=replace(low.header, server=server)), Path("low"))
+    Path("guess.yaml").write_text(GUESS)
+    twin = fitted("--config", "guess.yaml")
+    assert twin.vllm_version == "0.23.0"
+    told = capsys.readouterr().err
+    assert "vllm_version is not in the configuration: 0.23.0, as the header of low says of its server" in told
+    Path("guess.yaml").write_text(f'vllm_version: "0.32.0"\n{GUESS}')
+    twin = fitted("--config", "guess.yaml")
+    assert twin.vllm_version == "0.32.0"
+    told = capsys.readouterr().err
+    assert (
+        "vllm_version: the rules of 0.32.0 are taken; the header of low says of its server (/version) 0.23.0"
+        in told
+    )

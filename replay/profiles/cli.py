@@ -1,0 +1,167 @@
+"""``vtwin profiles``: list fitted twins, show one, and ask whether a question lies inside of what it was fitted on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from replay.argument_ranges import GPUS
+from traces.console.options import AnswerForm, JsonOption
+from traces.facts import say_answer, say_json
+from traces.strict.option_table import option_table, with_option_tables
+from traces.strict.swapped import check_twin_file
+from traces.strict.tell import say, tell
+
+if TYPE_CHECKING:
+    from replay.twin.fitted import AskedServer, FittedRange
+
+MOST = 1e9
+ProfileArgument = Annotated[
+    Path, typer.Argument(metavar="TWIN.yaml", help="A fitted twin.", callback=check_twin_file)
+]
+profiles_app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="What fitted twins were fitted on, and how far they reach.",
+)
+
+
+@option_table
+class ProfileQuestion:
+    """A question's server and load; what is not given is as the twin's was."""
+
+    model: Annotated[str | None, typer.Option(help="The model that is asked about.")] = None
+    gpu: Annotated[str | None, typer.Option(help="Its GPU.")] = None
+    tp: Annotated[int | None, typer.Option(min=1, max=GPUS.most, help="How many GPUs share each layer.")] = (
+        None
+    )
+    vllm_version: Annotated[str | None, typer.Option(metavar="VERSION", help="vLLM's version.")] = None
+    rate: Annotated[float | None, typer.Option(min=0, max=MOST, help="Requests/s of one server.")] = None
+    concurrency: Annotated[
+        float | None, typer.Option(min=0, max=MOST, help="Requests running at once on one server.")
+    ] = None
+    input_len: Annotated[float | None, typer.Option(min=0, max=MOST, help="The longest prompts, tokens.")] = (
+        None
+    )
+    output_len: Annotated[
+        float | None, typer.Option(min=0, max=MOST, help="The longest outputs, tokens.")
+    ] = None
+    flags: Annotated[
+        str | None,
+        typer.Option(
+            metavar="'FLAGS'", help="Flags of `vllm serve`, in quotes: '--max-num-batched-tokens 16384'."
+        ),
+    ] = None
+
+
+@profiles_app.callback()
+def _profiles() -> None:
+    """Say what fitted twins were fitted on, and how far they reach."""
+
+
+@profiles_app.command("list", epilog="Example: vtwin profiles list twins")
+@with_option_tables
+def list_profiles(
+    asked: AnswerForm,
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FOLDER…]", help="Where to look, and below. Default: here."),
+    ] = None,
+) -> None:
+    """List fitted twins: model, GPU, vLLM, loads, error on unseen requests, date, and whether to trust it."""
+    from replay.profiles.fitted_profile import profiles_in
+    from replay.profiles.text import SCHEMA_VERSION, list_parts, profile_document
+
+    found, left_out = profiles_in(folders or [Path()])
+    for line in left_out:
+        tell(f"warning: left out: {line}")
+    say_answer(
+        lambda: {
+            "schema_version": SCHEMA_VERSION,
+            "profiles": [profile_document(each) for each in found],
+            "left_out": left_out,
+        },
+        lambda: list_parts(found),
+        asked,
+    )
+
+
+@profiles_app.command(epilog="Example: vtwin profiles show twin.yaml")
+@with_option_tables
+def show(path: ProfileArgument, asked: AnswerForm) -> None:
+    """Show what a twin was fitted on and how it degrades: errors by load, held out, and beyond."""
+    from replay.profiles.fitted_profile import read_profile
+    from replay.profiles.text import SCHEMA_VERSION, profile_document, show_parts
+
+    found = read_profile(path)
+    say_answer(
+        lambda: {"schema_version": SCHEMA_VERSION, **profile_document(found)},
+        lambda: show_parts(found),
+        asked,
+    )
+
+
+@profiles_app.command(
+    epilog="Example: vtwin profiles check twin.yaml --gpu H200 --rate 12 --flags '--max-num-batched-tokens 16384'"
+)
+@with_option_tables
+def check(path: ProfileArgument, asked: ProfileQuestion, *, as_json: JsonOption = False) -> None:
+    """Say whether a question lies inside of what a twin was fitted on. Exit code 1 if it leaves, a line for each way.
+
+    Seats, KV blocks and prefix caching may differ: the engine simulates them.
+    """
+    from replay.profiles.fitted_profile import read_profile
+    from replay.profiles.text import SCHEMA_VERSION
+
+    found = read_profile(path)
+    ways = found.leaves(_server(asked), _load(asked))
+    if as_json:
+        say_json({"schema_version": SCHEMA_VERSION, "file": str(path), "is_inside": not ways, "leaves": ways})
+    else:
+        say(*(ways or [f"inside: {found.on.server}"]))
+    if ways:
+        raise typer.Exit(1)
+
+
+def _server(asked: ProfileQuestion) -> AskedServer:
+    """Return the question's server. Raises ConfigError for flags that vLLM does not have."""
+    from replay.twin.fitted import AskedServer
+    from replay.twin.keys.fitted_on_keys import FLAGS
+    from replay.twin.start import start_from_serve
+
+    flags: dict[str, object] = {}
+    tp = asked.tp
+    if asked.flags is not None:
+        start = start_from_serve(f"vllm serve {asked.model or 'any/model'} {asked.flags}")
+        for note in start.notes:
+            tell(f"note: {note}")
+        flags = {**start.engine, **start.latency}
+        tp = tp or (start.tp if "tp" in start.hardware else None)
+    return AskedServer(
+        model=asked.model,
+        gpu=asked.gpu,
+        tp=tp,
+        vllm_version=asked.vllm_version,
+        flags={
+            name: value
+            for name, value in flags.items()
+            if name in FLAGS and isinstance(value, int | bool | str)
+        },
+    )
+
+
+def _load(asked: ProfileQuestion) -> FittedRange:
+    """Return the question's load, whose upper ends alone count."""
+    from replay.twin.fitted import FittedRange
+
+    def up_to(value: float | None) -> tuple[float, float] | None:
+        return None if value is None else (value, value)
+
+    return FittedRange(
+        rate_per_s=up_to(asked.rate),
+        concurrency=up_to(asked.concurrency),
+        prompt_tokens=up_to(asked.input_len),
+        output_tokens=up_to(asked.output_len),
+    )

@@ -1,0 +1,1 @@
+"""A server's twin from another server's and few requests."""

@@ -1,0 +1,1 @@
+"""Files that a fit leaves behind."""

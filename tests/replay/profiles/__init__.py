@@ -1,0 +1,1 @@
+"""Fitted twins that travel: listed, shown, and asked how far they reach."""

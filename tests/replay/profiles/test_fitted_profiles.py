@@ -1,0 +1,153 @@
+"""``vtwin profiles``: a row per fitted twin, its screen, and the way in which a question leaves it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import vtwin
+
+TWIN = """\
+vllm_version: "0.24.0"
+engine: {max_num_seqs: 64, max_num_batched_tokens: 2048, num_gpu_blocks: 4000, max_model_len: 8192}
+latency:
+  model: blackbox
+  coefficients: {alpha0: 9000, alpha1: 1, alpha2: 0, beta0: 6000, beta1: 20, beta2: 30}
+"""
+PROFILE = """\
+  fitted_range: {rate_per_s: [1, 4], prompt_tokens: [10, 900], output_tokens: [1, 200], concurrency: [1, 20]}
+  pace: {within: 0.01, beyond: 0.026}
+  held_out: {date: "2026-11-29", ttft: 0.16, tpot: 0.02, e2e: 0.03, far: [ttft]}
+  fitted_on:
+    model: "meta-llama/Llama-3.1-8B"
+    gpu: "H100"
+    num_gpus: 2
+    tp: 2
+    vllm_version: "0.24.0"
+    flags: {max_num_batched_tokens: 2048, async_scheduling: true}
+    noise: {e2e: 0.021}
+    loads:
+      - {name: "low", role: fitted, num_requests: 300, rate_per_s: 1.0, concurrency: 3.2, ttft: 0.1, e2e: 0.02}
+      - {name: "high", role: held out, num_requests: 400, rate_per_s: 4.0, e2e: 0.03}
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a profile, a twin that nobody fitted, an older fit and a broken one below it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "good.yaml").write_text(TWIN + PROFILE)
+    (tmp_path / "plain.yaml").write_text(TWIN)
+    (tmp_path / "grid.yml").write_text("workloads: {a: {rate: 4}}\n")
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "old.yaml").write_text(TWIN + "  held_out: {e2e: 0.2}\n")
+    (tmp_path / "below" / "broken.yaml").write_text(TWIN + "  held_out: {e2e: many}\n")
+    return tmp_path
+
+
+def asked(*words: str) -> int:
+    return vtwin.main(["profiles", *words])
+
+
+def test_the_list_has_a_row_for_each_fitted_twin(capsys: pytest.CaptureFixture[str]) -> None:
+    assert asked("list") == 0
+    told = capsys.readouterr()
+    head, old, good = (line.split() for line in told.out.splitlines())
+    assert head[:4] == ["file", "model", "GPU", "tp"]
+    assert old == ["below/old.yaml", "-", "-", "-", "-", "-", "20.0", "%", "-", "no"]
+    assert " ".join(good) == (
+        "good.yaml meta-llama/Llama-3.1-8B 2 x H100 2 0.24.0 1 to 4/s 3.0 % 2026-11-29 not its TTFT"
+    )
+    assert told.err.splitlines() == [
+        'warning: left out: latency.held_out.e2e: got "many", expected a fraction >= 0 (below/broken.yaml:6)'
+    ]
+
+
+def test_the_list_for_programs_and_of_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert asked("list", "good.yaml", "--json") == 0
+    (row,) = json.loads(capsys.readouterr().out)["profiles"]
+    assert (row["fitted_on"]["gpu"], row["e2e_error"], row["trust"]) == ("H100", 0.03, "not its TTFT")
+    (tmp_path / "empty").mkdir()
+    assert asked("list", "empty") == 0
+    assert "no fitted twin here" in capsys.readouterr().out
+    assert asked("list", "nowhere") == 2
+    assert "FOLDER: got nowhere, expected a folder" in capsys.readouterr().err
+
+
+def test_a_carried_twin_is_trusted_as_far_as_its_pace(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    text = PROFILE.replace("far: [ttft]", "far: []").replace(
+        "within: 0.01, beyond: 0.026", "within: 0.12, beyond: 0.2"
+    )
+    for name, more, trust in (("own", "", "yes"), ("made", "    carried_from: an H100\n", "carried, ±12%")):
+        (here / f"{name}.yaml").write_text(TWIN + text + more)
+        assert asked("list", f"{name}.yaml") == 0
+        assert capsys.readouterr().out.splitlines()[1].endswith(f"  {trust}")
+
+
+def test_the_screen_says_what_it_was_fitted_on_and_how_it_degrades(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert asked("show", "good.yaml") == 0
+    out = capsys.readouterr().out
+    for told in (
+        "meta-llama/Llama-3.1-8B on H100, tp 2, vLLM 0.24.0",
+        "max_num_batched_tokens 2048, async_scheduling true",
+        "10 to 900 tokens",
+        "two runs of one load differ per request by E2E 2.1 %",
+        "all steps together may be 1.0 % longer or shorter, beyond it 2.6 %",
+        "do not trust this twin's TTFT",
+    ):
+        assert told in out, told
+    high = next(line for line in out.splitlines() if line.startswith("high"))
+    assert high.split() == ["high", "held", "out", "400", "4", "-", "-", "-", "-", "-", "3.0", "%"]
+
+
+def test_a_question_inside(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = "--max-num-seqs 256 --max-num-batched-tokens 1024"
+    load = ("--rate", "4", "--input-len", "900", "--output-len", "200", "--concurrency", "20")
+    server = ("--model", "Llama-3.1-8B", "--gpu", "h100", "--tp", "2", "--vllm-version", "0.24.9")
+    assert asked("check", "good.yaml", *load, *server, "--flags", flags) == 0
+    assert capsys.readouterr().out == "inside: meta-llama/Llama-3.1-8B on H100, tp 2, vLLM 0.24.0\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--model", "Qwen/Qwen3-8B"), "model Qwen/Qwen3-8B, fitted on meta-llama/Llama-3.1-8B"),
+        (("--gpu", "H200"), "GPU H200, fitted on H100"),
+        (("--flags", "--tensor-parallel-size 4"), "tp 4, fitted on 2"),
+        (("--vllm-version", "0.32.0"), "vLLM 0.32.0, fitted on 0.24.0"),
+        (("--rate", "8"), "load by a factor 2.0 (8 requests/s, fitted up to 4)"),
+        (("--concurrency", "40"), "concurrency by a factor 2.0 (40 running, fitted up to 20)"),
+        (("--input-len", "1800"), "prompts by a factor 2.0 (1800 tokens, fitted up to 900)"),
+        (("--output-len", "400"), "outputs by a factor 2.0 (400 tokens, fitted up to 200)"),
+        (("--flags", "--no-async-scheduling"), "async_scheduling false, fitted with true"),
+        (("--flags", "--kv-cache-dtype fp8"), "kv_cache_dtype fp8, fitted with auto"),
+    ],
+)
+def test_a_question_that_leaves(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], told: str
+) -> None:
+    assert asked("check", "good.yaml", *words) == 1
+    assert capsys.readouterr().out.splitlines() == [told]
+
+
+def test_several_ways_out_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert asked("check", "good.yaml", "--gpu", "H200", "--rate", "8", "--json") == 1
+    document = json.loads(capsys.readouterr().out)
+    assert (document["is_inside"], len(document["leaves"])) == (False, 2)
+
+
+def test_what_a_file_does_not_say_is_no_yes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert asked("check", "below/old.yaml", "--gpu", "H100", "--rate", "1") == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "GPU H100: the file does not say which GPU it was fitted on",
+        "rates: the file does not say which it was fitted on",
+    ]
+
+
+def test_a_twin_that_nobody_fitted_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert asked("check", "plain.yaml") == 2
+    assert "plain.yaml: got a file without latency.fitted_on" in capsys.readouterr().err

@@ -1,0 +1,43 @@
+"""An answer of a search says how far it lies beyond what its twin was fitted on: in load, and in flags of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from replay.search.beyond_fit import beyond_fit
+from replay.twin.config_read import load_config
+from traces.workload import trace_from_options
+from traces.workload.options import WorkloadOptions
+
+TWIN = """\
+engine: {max_num_seqs: 64, max_num_batched_tokens: 2048, num_gpu_blocks: 8000, max_model_len: 8192}
+latency:
+  model: blackbox
+  coefficients: {alpha0: 9000, alpha1: 1, alpha2: 0, beta0: 6000, beta1: 20, beta2: 30}
+  fitted_range: {rate_per_s: [1, 4]}
+  fitted_on: {flags: {max_num_batched_tokens: 2048, async_scheduling: false}}
+"""
+LOAD = WorkloadOptions(rate=2, num_requests=60, prompt_tokens=100, output_tokens=20, seed=1)
+
+
+def test_flags_that_a_search_has_changed_are_told_beside_the_load(tmp_path: Path) -> None:
+    path = tmp_path / "twin.yaml"
+    path.write_text(TWIN)
+    trace, twin = trace_from_options(LOAD), load_config(path, settings=["engine.async_scheduling=false"])
+    assert beyond_fit(trace, twin, 2.0) is None
+    more = replace(twin, engine=replace(twin.engine, max_num_batched_tokens=8192))
+    flags = "outside what the twin was fitted on: steps of up to 8192 tokens (max_num_batched_tokens), fitted with 2048"
+    assert beyond_fit(trace, more, 2.0) == flags
+    assert beyond_fit(trace, more, None) == flags
+    both = beyond_fit(trace, more, 12.0)
+    assert both is not None
+    assert both.startswith(f"{flags}; extrapolated beyond the fit: load by a factor ")
+
+
+def test_what_the_file_s_own_notes_tell_is_not_told_again(tmp_path: Path) -> None:
+    path = tmp_path / "twin.yaml"
+    path.write_text(TWIN.replace("async_scheduling: false", "async_scheduling: true"))
+    twin = load_config(path, settings=["engine.async_scheduling=false"])
+    assert twin.notes[0] == "outside what the twin was fitted on: async_scheduling false, fitted with true"
+    assert beyond_fit(trace_from_options(LOAD), twin, 2.0) is None

@@ -19,7 +19,7 @@ from replay.model.operator_forms import (
     scan_factor,
     state_form,
 )
-from replay.model.shape import ModelShape, Precision
+from replay.model.shape import MatmulKind, ModelShape, Precision
 from sim import DEFAULT_VERSION
 from sim.latency import PeakTimes
 from traces import ConfigError
@@ -273,8 +273,22 @@ def _attention_weights(shape: ModelShape, *, tp: int) -> float:
 
 def _us_per_flop(gpu: Gpu, precision: Precision) -> float:
     """Return what an operation takes at the peak, the mean over weights that are kept in several precisions."""
-    others = sum(share / gpu.flops_per_us(kind) for _, kind, share in precision.others)
-    return (1 - sum(share for _, _, share in precision.others)) / gpu.flops_per_us(precision.matmul) + others
+    return sum(share / gpu.flops_per_us(kind) for kind, _, share in _kinds(precision))
+
+
+def _reached_us_per_flop(gpu: Gpu, precision: Precision) -> float:
+    """Return the same at what its kernels reach of the peak, over what Hopper's reach of theirs."""
+    return sum(
+        share / gpu.flops_per_us(kind) / relative_reach(gpu, kind, in_blocks=in_blocks)
+        for kind, in_blocks, share in _kinds(precision)
+    )
+
+
+def _kinds(precision: Precision) -> list[tuple[MatmulKind, bool, float]]:
+    """Return (kind of product, whether scaled by blocks, share of the weights) of a precision."""
+    rest = 1 - sum(share for _, _, share in precision.others)
+    own = (precision.matmul, precision.block > 0, rest)
+    return [own, *((kind, False, share) for _, kind, share in precision.others)]
 
 
 def _products(
@@ -287,8 +301,8 @@ def _products(
     """
     in_attention, in_mlp = shape.attention_precision, shape.mlp_precision
     matmul = FLOPS_PER_WEIGHT * (
-        attention_weights * _us_per_flop(gpu, in_attention) / relative_reach(gpu, in_attention)
-        + mlp_weights * _us_per_flop(gpu, in_mlp) / relative_reach(gpu, in_mlp)
+        attention_weights * _reached_us_per_flop(gpu, in_attention)
+        + mlp_weights * _reached_us_per_flop(gpu, in_mlp)
         + shape.router_parameters() / gpu.flops_per_us("16bit")
     )
     weights = (

@@ -420,6 +420,7 @@ def test_every_documented_key_is_accepted(tmp_path: Path) -> None:
     values["kv_offloading"] = EngineConfig().kv_offloading
     of_images = (
         "draft_us",
+        "launch_us",
         "encoder_step_us",
         "encoder_token_us",
         "encoder_token_pair_us",

@@ -10,7 +10,7 @@ import pytest
 import vtwin
 
 TWIN = """\
-engine: {max_num_seqs: 8, num_gpu_blocks: 150, max_num_batched_tokens: 2048}
+engine: {max_num_seqs: 8, num_gpu_blocks: 480, max_num_batched_tokens: 2048}
 hardware: {gpu: H100, kv_offload_gb_per_s: 50}
 latency: {model: roofline, model_config: Qwen/Qwen3-8B}
 """
@@ -24,9 +24,9 @@ LOAD = [
     "--think-time",
     "3s",
     "--prompt-tokens",
-    "300",
+    "1200",
 ]
-ASKED = ["run", "--config", "twin.yaml", *LOAD, "--output-tokens", "8", "--slo", "ttft=60ms"]
+ASKED = ["run", "--config", "twin.yaml", *LOAD, "--output-tokens", "8", "--slo", "ttft=130ms"]
 SIZES = ("0", "1", "2", "4", "8")
 
 

@@ -8,8 +8,6 @@ import pytest
 from replay.model.gpus import find_gpu
 from replay.model.kernels.reach import ON_BLACKWELL, relative_reach
 from replay.model.matmuls.measured_times import measured_products
-from replay.model.quantized.online import _NVFP4
-from replay.model.quantized.quantization import FP8
 from replay.model.shape import MatmulKind
 
 ROWS = 8192
@@ -39,8 +37,10 @@ def test_the_shares_are_those_of_the_measured_products(kind: str) -> None:
     assert ON_BLACKWELL[kind] == pytest.approx(reached("B200", rate, table) / hopper, abs=0.015)
 
 
-def test_only_blackwell_s_products_fall_short_and_by_their_precision() -> None:
-    assert relative_reach(find_gpu("H200"), FP8) == 1.0
-    assert relative_reach(find_gpu("A100"), FP8) == 1.0
-    assert relative_reach(find_gpu("B300"), FP8) == ON_BLACKWELL["fp8"]
-    assert relative_reach(find_gpu("B200"), _NVFP4) == ON_BLACKWELL["fp4"]
+def test_only_blackwell_s_products_fall_short_and_by_their_kind() -> None:
+    for gpu in ("H200", "A100-80", "L40S", "MI300X"):
+        assert relative_reach(find_gpu(gpu), "fp8") == 1.0
+    for gpu in ("B200", "B300", "GB200"):
+        assert relative_reach(find_gpu(gpu), "fp8") == ON_BLACKWELL["fp8"]
+        assert relative_reach(find_gpu(gpu), "fp8", in_blocks=True) == ON_BLACKWELL["fp8, in blocks"]
+        assert relative_reach(find_gpu(gpu), "fp4") == ON_BLACKWELL["fp4"]

@@ -84,6 +84,18 @@ runpy.run_module("vtwin", run_name="__main__", alter_sys=True)
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "interrupted; no result is written\n")
 
 
+def test_a_worker_s_process_says_nothing_when_it_is_ended() -> None:
+    """It has its parent's command line, and imports vtwin's modules, too."""
+    program = """
+import multiprocessing, os, signal, sys
+sys.argv = ["vtwin"]
+import traces.console.early_end
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (-signal.SIGTERM, "")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(("when", "code"), [("gc.freeze = end", 130), ("atexit.register(end)", 0)])
 def test_a_signal_after_a_command_ended_is_no_traceback(when: str, code: int, number: signal.Signals) -> None:

@@ -43,7 +43,8 @@ def heed_later() -> None:
 
 
 _USUAL = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-if sys.argv[0].rpartition("/")[2] in ("vtwin", "vtwin.py"):
+# A worker's process has its parent's name, and is ended by it, without a word.
+if sys.argv[0].rpartition("/")[2] in ("vtwin", "vtwin.py") and "multiprocessing" not in sys.modules:
     for usual_number, usual in _USUAL.items():
         if signal.getsignal(usual_number) is usual:
             signal.signal(usual_number, _end_at_once)

@@ -295,6 +295,13 @@ def test_spans_that_are_no_requests_are_counted_one_by_one(tmp_path: Path) -> No
     windows = windows_in(tmp_path)
     windows.take(spans_of(span(1, {}, name="tool"), span(2, {}, name="tool"), vllm(3)))
     assert (windows.tally.num_other, windows.tally.num_requests) == (2, 1)
+    for num_repeated in (1, 2):
+        windows.take(spans_of(vllm(3)))
+        assert (windows.tally.num_requests, windows.tally.num_repeated) == (1, num_repeated)
+    short = vllm(4)
+    short.span_id = b"\1"
+    windows.take(spans_of(short))
+    assert sum(windows.tally.left_out.values()) == 1
     windows.put_in_order(all_of_them=True)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.traces.measured.test_stream_shape import STEADY, answers
+from tests.traces.measured.test_stream_shape import STEADY, answers, reads_of
 from traces import (
     ClientInfo,
     CounterReading,
@@ -56,6 +56,12 @@ def test_a_few_answers_that_came_together_are_a_busy_clients() -> None:
     assert kinds(answers(*[STEADY] * 99, [490_000] * 40)) == []
     assert kinds(answers(*[STEADY] * 98, *[[490_000] * 40] * 2)) == []
     assert kinds(answers(*[STEADY] * 97, *[[490_000] * 40] * 3)) == ["stream_held_back"]
+
+
+def test_clumps_are_told_with_the_events_of_a_read() -> None:
+    (found,) = findings_of(answers(reads_of(20, events=4)))
+    assert found.kind == "stream_in_clumps"
+    assert "came in clumps, 4 events a read" in found.text
 
 
 @pytest.mark.parametrize("reason", ["abort", "error", "content_filter", "ABORT"])

@@ -297,6 +297,19 @@ def test_models_are_told_where_there_are_several(tmp_path: Path) -> None:
     assert len(trace.header.source.notes) == 3
 
 
+def test_two_models_are_told_and_one_is_not(tmp_path: Path) -> None:
+    for model, num_notes in (("m", 2), ("n", 3)):
+        entries = [request(0, [1]), request(3, [1]) | {"model": model}]
+        trace = read_public("weka", written(tmp_path / model, session("a", entries)))
+        assert trace.header.source is not None
+        assert len(trace.header.source.notes) == num_notes
+
+
+def test_who_begins_before_the_answer_did_not_think(tmp_path: Path) -> None:
+    trace = read_public("weka", written(tmp_path / "in", session("a", [request(0, [1]), request(1, [1, 2])])))
+    assert trace.cells("think_time_us").values.tolist() == [0, 0]
+
+
 def test_a_session_without_an_id_has_its_files_name_and_blocks_count_from_0(tmp_path: Path) -> None:
     nameless = {key: value for key, value in session("a", [request(0, [7, 9])]).items() if key != "id"}
     trace = read_public("weka", written(tmp_path / "in", nameless))

@@ -273,6 +273,16 @@ def test_vllms_results_are_objects_all_of_them(tmp_path: Path, text: str) -> Non
         assert len(vllmbench._results(tmp_path / "r.json", tool)) == number
 
 
+def test_what_a_result_of_vllms_states_of_itself() -> None:
+    said = {"request_throughput": 2.0, "request_rate": 3.0, "duration": 60.0}
+    assert vllmbench._stated(said) == " (it states 2 requests/s served, 3/s asked for, 60 s long)"
+    assert (
+        vllmbench._stated(said | {"request_rate": float("inf")})
+        == " (it states 2 requests/s served, 60 s long)"
+    )
+    assert vllmbench._stated(dict.fromkeys(said, True)) == vllmbench._stated({}) == ""
+
+
 def test_vllms_line_that_is_no_json_is_told_by_its_number(tmp_path: Path) -> None:
     tool = next(each for each in vars(vllmbench).values() if isinstance(each, vllmbench._Tool))
     (tmp_path / "r.json").write_text('{"a": 1}\n{"a": \n{"b": 2}')

@@ -159,7 +159,7 @@ ROOMS = {
     "passes": Room(modules=("traces/steps/*.py",), tests=("tests/traces/steps",)),
     "beyond the fit": Room(
         modules=("calibrate/fit/beyond.py", "replay/search/beyond_fit.py"),
-        tests=("tests/calibrate/fit/test_beyond.py",),
+        tests=("tests/calibrate/fit/test_beyond.py", "tests/replay/search/test_beyond_fit.py"),
     ),
     "swapped": Room(modules=("traces/strict/swapped.py",), tests=("tests/traces/strict/test_swapped.py",)),
 }

@@ -61,9 +61,9 @@ def test_a_command_that_is_told_to_end_says_so_in_a_line_and_exits_130(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("module", ["typer", "ctypes"])
+@pytest.mark.parametrize("module", ["typing", "typer", "ctypes"])
 def test_a_signal_while_vtwin_is_imported_is_a_line_and_130(module: str, number: signal.Signals) -> None:
-    """It comes before a command is in hand; ``ctypes`` is asked for where an option may hold a secret."""
+    """``typing`` is the first that is imported, ``ctypes`` is where a line may hold a secret."""
     code = """
 import os, runpy, signal, sys
 class Interrupts:
@@ -82,6 +82,34 @@ runpy.run_module("vtwin", run_name="__main__", alter_sys=True)
         text=True,
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "interrupted; no result is written\n")
+
+
+def test_a_worker_s_process_says_nothing_when_it_is_ended() -> None:
+    """It has its parent's command line, and imports vtwin's modules, too."""
+    program = """
+import multiprocessing, os, signal, sys
+sys.argv = ["vtwin"]
+import traces.console.early_end
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (-signal.SIGTERM, "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("when", "code"), [("gc.freeze = end", 130), ("atexit.register(end)", 0)])
+def test_a_signal_after_a_command_ended_is_no_traceback(when: str, code: int, number: signal.Signals) -> None:
+    """While Python cleans up it is heeded (``gc.freeze`` is called then) up to the last thing, then no more."""
+    program = f"""
+import atexit, gc, os, runpy, signal, sys
+def end():
+    os.kill(os.getpid(), {int(number)})
+{when}
+sys.argv = ["vtwin", "--version"]
+runpy.run_module("vtwin", run_name="__main__", alter_sys=True)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (code, "")
 
 
 def test_after_ctrl_c_the_files_are_named_that_were_written(

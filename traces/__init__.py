@@ -13,7 +13,8 @@ Names are imported when first used, so that importing this package costs nothing
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+
+TYPE_CHECKING = False  # without typing, which is the most that a start costs until Ctrl-C is heeded
 
 if TYPE_CHECKING:
     from traces.atomic import atomic_file, check_place, make_folder, refuse_foreign, write_folder, write_text

@@ -6,7 +6,8 @@ import multiprocessing
 import signal
 import socket
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from replay.sweeps.grid import SweepRun
 from replay.sweeps.one_run import Row, as_row, row_of
 from traces import ConfigError, cut, quoted
 
+KILLED = "its process was killed (for lack of memory?)"
 Backend = Literal["processes", "dask", "ray"]
 PATIENCE_S = 5
 """With a scheduler that does not answer."""
@@ -43,14 +45,42 @@ def _here(runs: Sequence[SweepRun]) -> Iterator[Row]:
 
 
 def _by_processes(runs: Sequence[SweepRun], *, jobs: int) -> Iterator[Row]:
+    """Yield rows as they are finished; a run whose process is killed is tried again, in the end alone."""
+    left, num_at_once = list(runs), min(jobs, len(runs))
+    while left:
+        here = left if num_at_once > 1 else left[:1]
+        killed: dict[SweepRun, BrokenProcessPool] = {}
+        for run, ended in _in_processes(here, num_at_once=num_at_once):
+            if isinstance(ended, BrokenProcessPool):
+                killed[run] = ended
+            else:
+                yield as_row(run, ended) if isinstance(ended, BaseException) else ended
+        if num_at_once == 1:
+            yield from ({**as_row(run, error), "error": KILLED} for run, error in killed.items())
+            left = left[1:]
+        else:
+            num_at_once = 1 if len(killed) == len(left) else num_at_once
+            left = list(killed)
+
+
+def _in_processes(
+    runs: Sequence[SweepRun], *, num_at_once: int
+) -> Iterator[tuple[SweepRun, Row | BaseException]]:
+    """Yield each run with its row, or its error: of all that are left, if one process is killed."""
     context = multiprocessing.get_context("spawn")
-    executor = ProcessPoolExecutor(max_workers=min(jobs, len(runs)), mp_context=context)
+    executor = ProcessPoolExecutor(max_workers=num_at_once, mp_context=context)
+    waiting: dict[Future[Row], SweepRun] = {}
+    refused: dict[SweepRun, BaseException] = {}
     try:
         with _interrupts_held():  # the workers start with the first run, and inherit it
-            waiting = {executor.submit(row_of, run): run for run in runs}
+            for run in runs:
+                try:
+                    waiting[executor.submit(row_of, run)] = run
+                except BrokenProcessPool as error:
+                    refused[run] = error
         for done in as_completed(waiting):
-            error = done.exception()
-            yield done.result() if error is None else as_row(waiting[done], error)
+            yield waiting[done], done.exception() or done.result()
+        yield from refused.items()
     except (KeyboardInterrupt, GeneratorExit):
         executor.shutdown(wait=False, cancel_futures=True)
         for worker in multiprocessing.active_children():
@@ -117,7 +147,8 @@ def _by_ray(runs: Sequence[SweepRun], *, jobs: int, address: str | None) -> Iter
     ray = _library("ray", "ray")
     try:
         _refuse_dead(address)
-        ray.init(**({"address": address} if address else {"num_cpus": jobs, "include_dashboard": False}))
+        given = {"address": address} if address else {"num_cpus": jobs, "include_dashboard": False}
+        ray.init(**given, log_to_driver=False)  # what workers print would stand in the answer
     except Exception as fault:
         raise _no_scheduler(address, fault) from fault
     try:

@@ -155,4 +155,11 @@ ROOMS = {
         ),
     ),
     "notebook": Room(modules=("traces/pages/notebook.py",), tests=("tests/traces/pages/test_notebook.py",)),
+    "steps": Room(modules=("calibrate/steps/*.py",), tests=("tests/calibrate/steps",)),
+    "passes": Room(modules=("traces/steps/*.py",), tests=("tests/traces/steps",)),
+    "beyond the fit": Room(
+        modules=("calibrate/fit/beyond.py", "replay/search/beyond_fit.py"),
+        tests=("tests/calibrate/fit/test_beyond.py", "tests/replay/search/test_beyond_fit.py"),
+    ),
+    "swapped": Room(modules=("traces/strict/swapped.py",), tests=("tests/traces/strict/test_swapped.py",)),
 }

@@ -14,7 +14,8 @@ import typer
 import typer.main
 
 from traces.atomic import files_written
-from traces.console.early_end import EXIT_INTERRUPTED, NOTHING_WRITTEN, heed_later
+from traces.console import early_end
+from traces.console.early_end import EXIT_INTERRUPTED, NOTHING_WRITTEN, heed_later, heed_no_more
 from traces.console.faults import EXIT_USAGE, complain, line_and_code
 from traces.console.help import fold_long_words, plain_help
 from traces.console.old_spellings import NewCommand, in_new_words
@@ -62,15 +63,22 @@ def run_program(program: Program, argv: Sequence[str] | None) -> int:
     with wrapped_narration():
         arguments = list(sys.argv[1:] if argv is None else argv)
         if argv is None:
+            atexit.register(early_end.ignore)  # the first that is registered is the last that is called
             # At the end Python looks through all objects once more, 0.4 s of work after a run: nothing of them is
             # needed.
             atexit.register(gc.freeze)
             open_closed_streams()
             _hide_secrets(program, arguments)
             take_signals()  # last: what they raise is caught from here on
-        if not arguments:
-            return _run(program, ["--help"]) or EXIT_USAGE
-        return _run(program, arguments)
+        try:
+            if not arguments:
+                return _run(program, ["--help"]) or EXIT_USAGE
+            return _run(program, arguments)
+        except KeyboardInterrupt:  # it came when the command had ended
+            return EXIT_INTERRUPTED
+        finally:
+            if argv is None:
+                heed_no_more()
 
 
 def _hide_secrets(program: Program, arguments: Sequence[str]) -> None:

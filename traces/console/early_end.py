@@ -1,7 +1,7 @@
-"""Ctrl-C, or a kill, while a program is still being imported: one line and exit code 130. Imported before all else.
+"""Ctrl-C, or a kill, before a command begins and after its end: exit code 130, without a traceback.
 
-It handles these only in a process that runs ``vtwin`` itself, until the command starts. It imports little: until it has
-run, an early Ctrl-C is a traceback.
+Imported before all else, by a process that runs ``vtwin`` itself. It imports little: until it has run, an early Ctrl-C
+is a traceback.
 """
 
 from __future__ import annotations
@@ -9,18 +9,30 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import Final
 
-EXIT_INTERRUPTED: Final = 130
+EXIT_INTERRUPTED = 130
 """128 and SIGINT's number, as shells have it."""
 
-NOTHING_WRITTEN: Final = "interrupted; no result is written"
+NOTHING_WRITTEN = "interrupted; no result is written"
 
 
 def _end_at_once(*_: object) -> None:
     """Print that there is no result, and end without cleaning up half-imported modules."""
     os.write(2, f"{NOTHING_WRITTEN}\n".encode())
     os._exit(EXIT_INTERRUPTED)
+
+
+def heed_no_more() -> None:
+    """End the process at once at either, silently: the command has ended, and only Python still cleans up."""
+    for number in _USUAL:
+        if callable(signal.getsignal(number)):
+            signal.signal(number, lambda *_: os._exit(EXIT_INTERRUPTED))
+
+
+def ignore() -> None:
+    """Ignore both: Python ends in a moment, and would end by them instead, with another exit code."""
+    for number in _USUAL:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def heed_later() -> None:
@@ -30,8 +42,9 @@ def heed_later() -> None:
             signal.signal(number, signal.default_int_handler)
 
 
-_USUAL: Final = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-if sys.argv[0].rpartition("/")[2] in ("vtwin", "vtwin.py"):
+_USUAL = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+# A worker's process has its parent's name, and is ended by it, without a word.
+if sys.argv[0].rpartition("/")[2] in ("vtwin", "vtwin.py") and "multiprocessing" not in sys.modules:
     for usual_number, usual in _USUAL.items():
         if signal.getsignal(usual_number) is usual:
             signal.signal(usual_number, _end_at_once)

@@ -109,9 +109,12 @@ def _of_table(content: bytes, *, name: str) -> LoggedSteps:
     import pandas as pd
 
     try:
-        return _of_columns(pd.read_csv(io.BytesIO(content)))
+        found = _of_columns(pd.read_csv(io.BytesIO(content)))
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise TraceError(f"{name}: got {error}, expected columns {', '.join(NEEDED)}") from error
+    if not len(found):
+        raise TraceError(f"{name}: got no row, expected one for each step")
+    return found
 
 
 def _of_columns(table: pd.DataFrame) -> LoggedSteps:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tarfile
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +12,13 @@ import pytest
 from calibrate.fit.objective.fit_trace import fit_trace
 from calibrate.fit.objective.priors import MEMORY, SLOWDOWN, THRESHOLD
 from calibrate.steps.fitted_to_steps import fit_to_steps
-from calibrate.steps.step_fit import StepFit, fit_steps
+from calibrate.steps.step_fit import LEAST_TAU_S, NAMES, StepFit, _StepTask, fit_steps
 from calibrate.steps.step_logs import StepLogs
 from calibrate.steps.step_model import predicted_us
 from calibrate.steps.step_series import StepSeries, series_of
 from replay import TwinConfig
 from sim import Blackbox, EngineConfig, Extended
+from sim.latency import StepBatch
 from tests.calibrate.known_servers import observed, workload
 from tests.calibrate.steps.made_logs import logged_steps
 
@@ -69,6 +70,41 @@ def test_the_model_of_log_steps_is_the_engines() -> None:
 def test_the_next_loads_steps_are_predicted(found: StepFit) -> None:
     assert off(found.model, series(SERVER, rate=6, seed=2)) == pytest.approx(0, abs=0.02)
     assert off(found.model, series(SERVER, rate=9, seed=3)) == pytest.approx(0, abs=0.04)
+
+
+def test_how_far_single_steps_are_off_is_told_with_and_without_prompts(found: StepFit) -> None:
+    steps = series(scattered(0.05), rate=6)
+    known, prompts = steps.known(), steps.has_prompts[steps.known()]
+    ratio = steps.summed(predicted_us(found.model, steps))[known] / steps.took_us[known]
+    for told, rows in ((found.decode_mape, ~prompts), (found.prefill_mape, prompts)):
+        assert told == pytest.approx(np.abs(ratio[rows] - 1).mean(), rel=1e-3)
+    assert found.decode_mape != pytest.approx(found.prefill_mape, rel=0.02)
+
+
+def test_a_gpu_that_waits_becomes_fast_again() -> None:
+    """Ten steps one behind the other, then one at once, a time of its memory later, or ten: each faster than before."""
+    steps, busy = series(SERVER, rate=9, whole=True), np.zeros(11, int)
+    assert isinstance(SERVER.latency, Extended)
+    tau_us = SERVER.latency.tau_s * 1e6
+    batch = StepBatch(**{each.name: getattr(steps.batch, each.name)[:1][busy] for each in fields(StepBatch)})
+    batch = replace(batch, num_prefill_tokens=np.full(11, 600))
+    last = []
+    for waits in (0.0, 1.0, 10.0):
+        begin = np.arange(11) * 50_000.0
+        begin[10] += waits * tau_us
+        made = replace(steps, batch=batch, begin_us=begin, end_us=begin + 50_000, group=np.arange(11))
+        predicted = predicted_us(SERVER.latency, made)
+        assert (np.diff(predicted[:10]) >= 0).all()
+        last.append(predicted[10])
+    assert last[0] > 1.02 * last[1] > 1.02 * last[2]
+    assert last[2] == pytest.approx(predicted[0], rel=1e-4)
+
+
+def test_a_memory_is_never_shorter_than_the_least() -> None:
+    task = _StepTask.of([series(SERVER, rate=9, whole=True)], Blackbox(), GPU)
+    low, _ = task.limits()
+    assert dict(zip(NAMES, low * task.scale, strict=True))["tau_s"] == pytest.approx(LEAST_TAU_S)
+    assert task.model(np.zeros(len(NAMES))).tau_s == pytest.approx(LEAST_TAU_S)
 
 
 def test_it_leaves_the_way_in_alone(found: StepFit) -> None:

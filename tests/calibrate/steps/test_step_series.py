@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from calibrate.steps.step_series import MIN_PREFILLS, MIN_STEPS, StepSeries, series_of
+from calibrate.steps.step_series import MIN_PREFILLS, MIN_STEPS, MOST_REQUESTS, StepSeries, series_of
 from traces import TraceError
 from traces.steps import LoggedSteps
 
@@ -46,6 +46,7 @@ def test_a_step_with_prompts_is_timed_with_the_step_before_it() -> None:
     assert list(found.group[:7]) == [0, 1, 2, 2, 2, 3, 4]
     assert list(found.took_us[1:5]) == [4 * MS, 72 * MS, 3 * MS, 4 * MS]
     assert list(found.has_prompts[:5]) == [False, False, True, False, False]
+    assert len(found.took_us) == len(found.has_prompts) == found.group.max() + 1
 
 
 def test_the_time_of_a_step_before_which_the_engine_may_have_waited_is_not_known() -> None:
@@ -120,6 +121,7 @@ def test_waits_are_no_steps_where_the_next_one_is_prepared_meanwhile() -> None:
         (log([0], [1], [4]), "a.log: got 0 known times of steps, expected at least 100"),
         (log([0] * 200, [1] * 200, [4.0] * 200), "a.log: got 0 known times of steps with prompts, expected"),
         (log([0], [10**9], [4]), "a.log: got a step of 1e\\+09 requests, expected at most 100,000"),
+        (log([0], [MOST_REQUESTS], [4]), "a.log: got 0 known times of steps, expected at least 100"),
     ],
 )
 def test_too_little_or_too_much_is_one_line(logged: LoggedSteps, said: str) -> None:

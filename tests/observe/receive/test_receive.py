@@ -26,7 +26,7 @@ import vtwin
 from observe.receive import receiver_app
 from observe.receive.receiver import receiving, run_receiver, summary
 from observe.receive.time_windows import AHEAD_S, LATE_S, QUIET_S, Windows
-from tests.traces.importers.otel.spans import START_NS, chat, document, protobuf, vllm
+from tests.traces.importers.otel.spans import START_NS, chat, document, protobuf, span, vllm
 from traces import Trace, TraceError, check_trace, companion_file, read_trace
 
 NOW_S = START_NS / 1e9
@@ -262,6 +262,47 @@ def test_a_full_file_is_followed_by_another_and_few_are_open(tmp_path: Path) -> 
     assert sum(lengths) == 16
     assert max(lengths) <= 3
     assert [name for name in files_in(tmp_path) if name.endswith("-3")] == ["prod-20260921T140000Z-3"]
+
+
+def test_a_file_is_over_a_minute_after_its_hour(tmp_path: Path) -> None:
+    clock = Clock()
+    windows = windows_in(tmp_path, clock)
+    windows.take(spans_of(vllm(1)))
+    clock.now_s = (NOW_S // 3600 + 1) * 3600 + QUIET_S - 1e-3
+    assert windows.put_in_order() == []
+    clock.now_s = (NOW_S // 3600 + 1) * 3600 + QUIET_S
+    assert [num for _, num in windows.put_in_order()] == [1]
+
+
+def test_of_too_many_open_files_the_one_is_closed_that_had_no_span_for_longest(tmp_path: Path) -> None:
+    clock = Clock(NOW_S + 40_000)
+    windows = windows_in(tmp_path, clock)
+    for number, hour in enumerate((0, 1, 2, 3, 0, 4), start=1):
+        clock.now_s += 1
+        windows.take(spans_of(vllm(number, start_s=hour * 3600)))
+    traces = [read_trace(tmp_path / name) for name in files_in(tmp_path)]
+    assert [each.header.client.finished for each in traces if each.header.client] == [
+        False,
+        True,
+        False,
+        False,
+        False,
+    ]
+    windows.put_in_order(all_of_them=True)
+
+
+def test_spans_that_are_no_requests_are_counted_one_by_one(tmp_path: Path) -> None:
+    windows = windows_in(tmp_path)
+    windows.take(spans_of(span(1, {}, name="tool"), span(2, {}, name="tool"), vllm(3)))
+    assert (windows.tally.num_other, windows.tally.num_requests) == (2, 1)
+    for num_repeated in (1, 2):
+        windows.take(spans_of(vllm(3)))
+        assert (windows.tally.num_requests, windows.tally.num_repeated) == (1, num_repeated)
+    short = vllm(4)
+    short.span_id = b"\1"
+    windows.take(spans_of(short))
+    assert sum(windows.tally.left_out.values()) == 1
+    windows.put_in_order(all_of_them=True)
 
 
 def test_an_output_of_an_earlier_run_is_refused_unless_gone_on_with(

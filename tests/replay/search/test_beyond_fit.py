@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from replay.search.beyond_fit import beyond_fit
 from replay.twin.config_read import load_config
+from replay.twin.fitted.fitted_range import FittedRange
+from tests.calibrate.known_servers import SERVER, workload
+from traces import Trace
 from traces.workload import trace_from_options
 from traces.workload.options import WorkloadOptions
 
@@ -41,3 +46,30 @@ def test_what_the_file_s_own_notes_tell_is_not_told_again(tmp_path: Path) -> Non
     twin = load_config(path, settings=["engine.async_scheduling=false"])
     assert twin.notes[0] == "outside what the twin was fitted on: async_scheduling false, fitted with true"
     assert beyond_fit(trace_from_options(LOAD), twin, 2.0) is None
+
+
+FITTED = replace(SERVER, fitted=FittedRange(rate_per_s=(2.0, 6.0)))
+
+
+@pytest.fixture(scope="module")
+def load() -> Trace:
+    return workload(60, rate=4.0, seed=1)
+
+
+def test_a_rate_beyond_the_fitted_ones_is_told_with_both(load: Trace) -> None:
+    told = beyond_fit(load, FITTED, 12.0)
+    assert told is not None
+    assert "6" in told
+    assert beyond_fit(load, FITTED, 4.0) is None
+
+
+def test_without_a_fit_or_a_rate_there_is_nothing_to_tell(load: Trace) -> None:
+    assert beyond_fit(load, SERVER, 12.0) is None
+    assert beyond_fit(load, FITTED, None) is None
+
+
+def test_clients_that_give_up_do_so_as_soon_after_they_come(load: Trace) -> None:
+    """At four times the rate every deadline is as long after its request: all are answered, as without deadlines."""
+    came = load.cells("arrival_time_us").values
+    patient = load.with_columns(deadline_us=came + 60_000_000)
+    assert beyond_fit(patient, FITTED, 16.0) == beyond_fit(load, FITTED, 16.0)

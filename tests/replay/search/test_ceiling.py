@@ -337,3 +337,27 @@ def test_a_run_is_not_made_longer_than_the_longest() -> None:
     load.pushed = counted
     assert _pushed(load, 1.0) is None
     assert load.laps == [1, 3]
+
+
+class Losing(Formula):
+    """A load of ``num`` customers of whom ``num_sent`` are answered, with nothing left over."""
+
+    def __init__(self, num: int, *, num_sent: int) -> None:
+        super().__init__(10.0, own=10.0)
+        self.first, self.num_sent = np.ones(num, bool), num_sent
+
+    def pushed(self, _: float, *, laps: int) -> Pushed | None:
+        return Pushed(growth=replace(NOTHING_CAME, num_sent=laps * self.num_sent), answered_per_s=1.0)
+
+
+@pytest.mark.parametrize(("num_sent", "is_outrun"), [(713, False), (712, True)])
+def test_a_load_that_loses_more_than_a_twentieth_of_those_an_idle_server_answers_is_outrun(
+    num_sent: int, is_outrun: bool
+) -> None:
+    """Of each load in proportion to its customers: 1500 of the first's 3000 are 750 of another's 1500."""
+    first: Any = Losing(3000, num_sent=2 * num_sent - 1 if is_outrun else 2 * num_sent)
+    other: Any = Losing(1500, num_sent=num_sent)
+    for loads in ([first], [first, other, other], [Losing(3000, num_sent=1500), other, other]):
+        found = _told(loads, 1.0, 1500)
+        assert found is not None
+        assert found.is_outrun == is_outrun

@@ -19,6 +19,7 @@ from replay.sessions.session_summary import (
 )
 from sim import UNBOUNDED, EngineConfig
 from traces import Header, Trace, make_trace
+from traces.tables.hash_chains import chained, own_hashes
 
 
 def served(**changed: object) -> Trace:
@@ -57,6 +58,31 @@ def test_a_session_lasts_from_its_first_request_to_its_last_answer() -> None:
     assert found.shared.tolist() == [4 + 4, 4, 0]
     assert found.own.tolist() == [4 + 4, 0, 0]
     assert found.recomputed.tolist() == [4, 0, 0]
+
+
+def test_every_session_that_was_answered_has_its_times_the_last_one_too() -> None:
+    times = {
+        "scheduled_time_us": [10, 100, 500, 600, 0, 30],
+        "last_token_time_us": [110, 300, 700, 800, 5, 90],
+    }
+    more = {
+        "content_first_time_us": [60, 150, 510, 660, 5, 40],
+        "output_tokens": [2] * 6,
+        "status": ["ok"] * 6,
+    }
+    found = results.session_results(served(**times, **more), block_size=4)
+    assert found is not None
+    assert found.duration_us.tolist() == [790, 200, 90]
+    assert found.model_us.tolist() == [400, 200, 90]
+
+
+def test_the_last_token_of_a_prompt_is_always_computed() -> None:
+    """Even where a block is one token, and the prompt, too."""
+    trace = served(input_tokens=[1, 1, 13, 13, 4, 9], prefix_hashes=["1", "1", "1", "1", "9", "1"])
+    trace = trace.with_header(hash_block_size=1)
+    chains = chained(own_hashes(trace.table))
+    hits = results.ideal_hits(trace, chains, hash_block_size=1, block_size=1)
+    assert hits.tolist()[:4] == [0, 0, 1, 1]
 
 
 def test_without_hashes_what_is_cached_is_the_sessions_own_and_nothing_was_to_be_had() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.traces.measured.test_stream_shape import STEADY, answers
+from tests.traces.measured.test_stream_shape import STEADY, answers, reads_of
 from traces import (
     ClientInfo,
     CounterReading,
@@ -54,6 +54,14 @@ def test_the_summary_of_a_trace_tells_its_findings() -> None:
 
 def test_a_few_answers_that_came_together_are_a_busy_clients() -> None:
     assert kinds(answers(*[STEADY] * 99, [490_000] * 40)) == []
+    assert kinds(answers(*[STEADY] * 98, *[[490_000] * 40] * 2)) == []
+    assert kinds(answers(*[STEADY] * 97, *[[490_000] * 40] * 3)) == ["stream_held_back"]
+
+
+def test_clumps_are_told_with_the_events_of_a_read() -> None:
+    (found,) = findings_of(answers(reads_of(20, events=4)))
+    assert found.kind == "stream_in_clumps"
+    assert "came in clumps, 4 events a read" in found.text
 
 
 @pytest.mark.parametrize("reason", ["abort", "error", "content_filter", "ABORT"])
@@ -113,8 +121,12 @@ def test_a_trace_of_another_client_is_not_said_to_have_new_prompts() -> None:
 def test_answers_without_usage_are_counted() -> None:
     (found,) = findings_of(observed().with_columns(output_tokens=[None, None, 40, 40]))
     assert (found.kind, found.num, found.of) == ("no_usage", 2, 4)
+    assert found.text.endswith("of zeros: their number of tokens is unknown")
     (found,) = findings_of(observed(client=ClientInfo(num_without_usage=4)))
-    assert "max_tokens where finish_reason is length" in found.text
+    assert found.text.endswith("max_tokens where finish_reason is length, else one an event")
+    both = observed(client=ClientInfo(num_without_usage=4))
+    (found,) = findings_of(both.with_columns(output_tokens=[None, 40, 40, 40]))
+    assert found.text.endswith("else one an event; of 1 they are unknown")
 
 
 @pytest.mark.parametrize(
@@ -124,7 +136,7 @@ def test_answers_without_usage_are_counted() -> None:
         (
             ServerInfo(num_instances=3, instance_names=("a", "b", "c")),
             3,
-            "3 servers stand behind this address (a, b, c)",
+            "3 servers stand behind this address (a, b, c): the numbers are of all 3 engines",
         ),
         (ServerInfo(num_instances=2, data_parallel=4), 8, "each with 4 engines"),
     ],

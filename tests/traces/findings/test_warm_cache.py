@@ -69,6 +69,16 @@ def test_what_a_load_repeats_is_found_by_an_unlimited_cache() -> None:
     )
     assert prefix_hit_ceiling_frac(rounds) == 140 / 1000
     assert prefix_hit_ceiling_frac(observed()) is None
+    # the first round's group is known by when the second comes, which finds it and what was said before
+    both = {
+        "prefix_group": ["g", "g", None, None],
+        "prefix_length": [80, 80, 0, 0],
+        "session_id": ["s", "s", None, None],
+    }
+    both |= {"round_index": [0, 1, None, None], "new_input_tokens": [100, 20, None, None]}
+    assert prefix_hit_ceiling_frac(observed(**both)) == 260 / 1160
+    late = observed(**both, arrival_time_us=[None, 0, 0, 0], send_time_us=None)
+    assert prefix_hit_ceiling_frac(late) == (260 + 80) / 1160, "an unknown time is the last"
     # a tenth more than a load that shares is a warm cache
     for cached, is_warm in ((230, True), (228, False)):
         found = warm_cache(groups.with_columns(cached_input_tokens=[0, 0, 0, cached]))

@@ -12,7 +12,7 @@ import pytest
 import vtwin
 from traces import TraceError, prompt_tokens, read_trace, session_tree, write_trace
 from traces.importers import read_public
-from traces.importers.weka import MOST_SHARED_TOKENS, SLACK_US, read_weka
+from traces.importers.weka import MOST_S, MOST_SHARED_TOKENS, SLACK_US, read_weka
 from traces.tables.hash_chains import whole_hashes
 from traces.trace_summary import prefix_hit_ceiling_frac
 
@@ -160,6 +160,15 @@ def test_a_trace_of_sessions_is_written_and_read(tmp_path: Path) -> None:
             "prefix_hashes: got 3 hashes, expected at most 2",
         ),
         (session("a", [request(0, [1])], block_size=0), "block_size: got 0, expected an integer >= 1"),
+        (
+            session("a", [{"t": 1.0, "duration_ms": "x", "requests": [request(0, [1])]}]),
+            "duration_ms: got 'x', expected seconds >= 0",
+        ),
+        (
+            session("a", [{"t": 1.0, "duration_ms": True, "requests": [request(0, [1])]}]),
+            "duration_ms: got True, expected seconds >= 0",
+        ),
+        (session("a", [request(1.001 * MOST_S, [1])]), "expected seconds >= 0"),
     ],
 )
 def test_what_no_session_holds_is_refused_in_one_line(
@@ -249,6 +258,26 @@ def test_the_blocks_of_tools_and_prompt_have_a_limit(tmp_path: Path) -> None:
     read_public("weka", written(tmp_path / "most", session("a", [entry], **keys)))
     with pytest.raises(TraceError, match=r"tool_tokens: got .*, expected at most .* with system_tokens"):
         read_public("weka", written(tmp_path / "more", session("a", [entry], **keys, system_tokens=1)))
+    alone = session("a", [entry], block_size=1 << 20, system_tokens=MOST_SHARED_TOKENS + 1)
+    with pytest.raises(TraceError, match=r"expected at most .* with system_tokens"):
+        read_public("weka", written(tmp_path / "alone", alone))
+
+
+def test_a_block_has_64_tokens_where_a_session_does_not_say(tmp_path: Path) -> None:
+    silent = {
+        key: value for key, value in session("a", [request(MOST_S, [1])]).items() if key != "block_size"
+    }
+    trace = read_public("weka", written(tmp_path / "in", silent))
+    assert trace.header.hash_block_size == 64
+
+
+def test_of_a_subagent_with_one_of_its_own_the_last_request_is_waited_for(tmp_path: Path) -> None:
+    inner = {"t": 1.0, "requests": [request(0, [3], api=1.0)]}
+    outer = {"t": 5.0, "requests": [request(0, [2], api=4.0), inner]}
+    trace = read_public(
+        "weka", written(tmp_path / "in", session("a", [request(0, [1]), outer, request(20, [1])]))
+    )
+    assert trace.cells("awaited_request_ids").known().tolist() == ["a/1"]
 
 
 def test_sessions_have_one_size_of_block_and_a_folder_has_a_file(tmp_path: Path) -> None:
@@ -266,6 +295,19 @@ def test_models_are_told_where_there_are_several(tmp_path: Path) -> None:
     assert trace.header.source is not None
     assert trace.header.source.notes[-1].endswith("(m 1, n 1, none 1)")
     assert len(trace.header.source.notes) == 3
+
+
+def test_two_models_are_told_and_one_is_not(tmp_path: Path) -> None:
+    for model, num_notes in (("m", 2), ("n", 3)):
+        entries = [request(0, [1]), request(3, [1]) | {"model": model}]
+        trace = read_public("weka", written(tmp_path / model, session("a", entries)))
+        assert trace.header.source is not None
+        assert len(trace.header.source.notes) == num_notes
+
+
+def test_who_begins_before_the_answer_did_not_think(tmp_path: Path) -> None:
+    trace = read_public("weka", written(tmp_path / "in", session("a", [request(0, [1]), request(1, [1, 2])])))
+    assert trace.cells("think_time_us").values.tolist() == [0, 0]
 
 
 def test_a_session_without_an_id_has_its_files_name_and_blocks_count_from_0(tmp_path: Path) -> None:

@@ -191,6 +191,14 @@ def test_a_first_read_of_two_tokens_is_no_first_token_of_a_stream_in_clumps() ->
     assert shape.in_clumps.all()
     assert shape.first_tokens.tolist() == [2, 1]
     assert shape.has_ttft.tolist() == [False, True]
+    # of two tokens an event, three may come first, and four may not
+    events = [time for time in late if time > 100_000]
+    for first, is_known in ((3, True), (4, False)):
+        times, rest = [100_000, *events], 2 * len(events) + 2 - first
+        tokens = [first, *[2] * (len(events) - 1), rest - 2 * (len(events) - 1)]
+        shape = stream_shape(answers(times, tokens=tokens))
+        assert shape.in_clumps.all()
+        assert shape.has_ttft.tolist() == [is_known]
 
 
 def reads_of(number: int, *, events: int) -> list[int]:

@@ -178,3 +178,11 @@ def test_figures_of_just_the_most_bytes_are_shown(monkeypatch: pytest.MonkeyPatc
     for most, drawn in ((0, 1), (-1, 0)):
         monkeypatch.setattr(notebook, "MOST_BYTES", len(figure.svg.encode()) + most)
         assert notebook_html(NotebookView(page=page, parts=[])).count('<svg class="chart"') == drawn
+
+
+def test_a_table_s_columns_are_aligned_each_one_and_no_more() -> None:
+    """Names to the left, numbers to the right; where a terminal's widths say otherwise, as they do."""
+    html = text_of(shown(SideBySide([{"": "a", "x": "1"}, {"": "b", "x": "2"}])))
+    assert re.findall(r'<t[hd] class="(\w)">', html) == ["n", "r", "r"]
+    html = text_of(shown(AlignedRows([["", "b", "c"], ["x", "y"]], [-3, -4, 0])))
+    assert re.findall(r'<t[hd] class="(\w)">', html) == ["n", "n", "p"]

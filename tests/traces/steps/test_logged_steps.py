@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from traces import TraceError
-from traces.steps import read_logged_steps
+from traces.steps import parse_engine_log, read_logged_steps
+from traces.strict.limits import MOST_US
 
 LINE = (
     "INFO {time} [loggers.py:199] Engine 00{engine}: Iteration({step}): 1 context requests, 344 context tokens, "
@@ -92,6 +93,35 @@ def test_forward_passes_are_read_bare_and_enveloped_plain_and_packed(tmp_path: P
         assert (steps.decode_context[0], steps.prefill_cached[0], steps.prompt_variance[0]) == (1024, 64, 16)
     assert found.has_ends
     assert not bare.has_ends
+
+
+def test_what_a_forward_pass_does_not_say_is_0(tmp_path: Path) -> None:
+    bare = {"wall_time": 0.5, "scheduled_requests": {"num_decode_requests": 1}}
+    found = read_logged_steps(written(tmp_path, bare, {**bare, "dp_rank": 0, "counter_id": 1}))
+    assert list(found.engine) == [0, 0]
+    assert list(found.number) == [0, 1]
+    assert (found.prefill_tokens[0], found.prefill_requests[0]) == (0, 0)
+    assert found.prompt_variance is not None
+    assert found.prompt_variance[0] == 0
+
+
+def test_times_end_where_a_double_has_every_microsecond(tmp_path: Path) -> None:
+    most_ms = MOST_US / 1e3
+    event = enveloped(forward_pass())
+    event["event"]["observed_at_unix_ms"] = most_ms
+    assert read_logged_steps(written(tmp_path, event)).end_us[0] == MOST_US
+    event["event"]["observed_at_unix_ms"] = most_ms * 1.0001
+    with pytest.raises(TraceError, match="which is no number from 0"):
+        read_logged_steps(written(tmp_path, event))
+    path = tmp_path / "a.steps.csv"
+    path.write_text(f"num_prefill_tokens,num_decode_tokens,duration_us\n0,1,{MOST_US}\n")
+    assert read_logged_steps(path).duration_us[0] == MOST_US
+
+
+def test_the_cache_s_usage_is_a_share_where_a_line_has_it() -> None:
+    line = LINE.format(time="11-21 01:03:51", engine=0, step=4)
+    with_usage, without = parse_engine_log([line, line.partition(", GPU KV")[0]])
+    assert (with_usage.kv_cache_usage_frac, without.kv_cache_usage_frac) == (0.003, None)
 
 
 def test_each_worker_and_rank_is_an_engine(tmp_path: Path) -> None:

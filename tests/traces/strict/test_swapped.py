@@ -78,3 +78,9 @@ def test_an_empty_twin_is_called_so(capsys: pytest.CaptureFixture[str]) -> None:
     for call in ("run --config empty.yaml --rate 1", "calibrate t --config empty.yaml --fit --report r"):
         assert vtwin.main(call.split()) == 2
         assert "got nothing in it, expected a TWIN.yaml (empty.yaml)" in capsys.readouterr().err
+
+
+def test_a_file_of_neither_kind_is_not_called_a_twin(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("other.yaml").write_text("a: 1\n")
+    assert vtwin.main(["trace", "check", "other.yaml"]) == 3
+    assert "TWIN.yaml" not in capsys.readouterr().err

@@ -10,9 +10,11 @@ def only_length(outputs: Sequence[int | None], ok: Sequence[bool]) -> int | None
 
     Load generators ask each request for a length and let no answer end before it: equal lengths are the length asked.
     """
-    lengths = {length for length, fine in zip(outputs, ok, strict=True) if fine}
-    only = lengths.pop() if len(lengths) == 1 else None
-    return only if isinstance(only, int) and not isinstance(only, bool) and only >= 1 else None
+    lengths = [length for length, fine in zip(outputs, ok, strict=True) if fine]
+    only = lengths[0] if lengths else None
+    if not isinstance(only, int) or isinstance(only, bool) or only < 1:
+        return None
+    return only if all(length == only for length in lengths) else None
 
 
 def assumed_length(tokens: int) -> str:

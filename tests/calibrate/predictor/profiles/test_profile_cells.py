@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from calibrate.predictor.measured import ProfileError
+from calibrate.predictor.profiles.profile_cells import sound_cells
 from calibrate.predictor.profiles.sources import read_profiles
 from tests.calibrate.predictor import made_profiles as profiles
 
@@ -67,3 +68,13 @@ def test_a_column_twice_is_refused(tmp_path: Path) -> None:
     table.assign(**{"N_HEAD": 8}).to_csv(path, index=False)
     with pytest.raises(ProfileError, match="column 'n_head': got it twice"):
         read_profiles([path], profiles.wanted(tmp_path))
+
+
+@pytest.mark.parametrize("cell", [True, [4], {}])
+def test_true_and_lists_are_no_numbers(cell: object, tmp_path: Path) -> None:
+    """A CSV has neither; tables that another program makes may have both, beside numbers."""
+    table = pd.DataFrame({"tokens": pd.Series([1, cell, "3"], dtype=object)})
+    with pytest.raises(ProfileError, match=r"column 'tokens': got .*, expected a whole number .* \(row 2\)"):
+        sound_cells(table, tmp_path, needed=["tokens"], times=[])
+    table["tokens"] = pd.Series([1, "2", 3.0], dtype=object)
+    assert sound_cells(table, tmp_path, needed=["tokens"], times=[])["tokens"].tolist() == [1, 2, 3]

@@ -83,6 +83,16 @@ def test_heads_between_two_that_were_measured_lie_on_a_line(tmp_path: Path) -> N
     assert decodes.notes[0].endswith("num_v_heads=6 between 4 and 16")
 
 
+def test_heads_of_which_only_a_part_of_the_kernels_was_measured_lie_between_others(tmp_path: Path) -> None:
+    table = pd.read_parquet(state_parquet(tmp_path, heads=(4, 6, 16)))
+    table = table.assign(time_us=table["latency"] * 1e3)
+    table = table[(table["num_v_heads"] != 6) | (table["kernel_source"] != "causal_conv1d_fn")]
+    found = rows_of_heads(table, tmp_path, {"num_k_heads": 3.0, "num_v_heads": 6.0}, name=KIMI_DELTA)
+    assert found is not None
+    assert found[1][0].endswith("num_v_heads=6 between 4 and 16")
+    assert len(found[0]) > 0
+
+
 def test_kimi_s_heads_lie_on_a_line_even_where_half_as_many_were_measured(tmp_path: Path) -> None:
     table = pd.read_parquet(state_parquet(tmp_path, heads=(4, 16)))
     table = table.assign(time_us=table["latency"] * 1e3)

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from calibrate.predictor.profiles.kernel_tables import read_kernels
 from calibrate.predictor.profiles.matmuls import curves_of
 from calibrate.predictor.profiles.other_heads_windows import (
     FEWEST,
@@ -133,3 +134,20 @@ def test_what_stages_send_is_read_where_there_are_several(tmp_path: Path, pp: in
     assert [each.operator for each in read_vidur(path, wanted(tmp_path, tp=1, pp=pp))] == names
     reduced = [each.operator for each in read_vidur(profiles.network_csv(tmp_path), wanted(tmp_path, pp=pp))]
     assert reduced == ["tensor_parallel_comm"]
+
+
+@pytest.mark.parametrize("name", ["context_attention", "generation_attention"])
+def test_a_model_without_windows_takes_no_rows_within_one(name: str, tmp_path: Path) -> None:
+    profiles.attention_parquets(tmp_path)
+    path = tmp_path / f"{name}_perf.parquet"
+    full = pd.read_parquet(path).assign(window_size=0)
+    pd.concat([full, full.assign(window_size=WINDOW)]).to_parquet(path)
+    assert len(read_kernels(path, wanted(tmp_path))[0]) == 1
+
+
+def test_the_nearest_number_of_gpus_that_was_measured_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "custom_allreduce_perf.parquet"
+    rows = pd.DataFrame({"num_gpus": [2, 4, 8] * 2, "message_size": [64] * 3 + [128] * 3, "latency": 0.01})
+    rows.assign(op_name="all_reduce").to_parquet(path)
+    (told,) = read_kernels(path, wanted(tmp_path, tp=16))[1]
+    assert "no rows of 16 (nearest: 8)" in told.text

@@ -81,7 +81,17 @@ WINDOWS: list[tuple[str, tuple[str, ...], dict[str, object], dict[int, int]]] = 
     ("cwm", ("layer_types", "sliding_window"), {}, {0: 2, 8192: 4}),
     ("mellum", ("layer_types",), {}, {0: 6}),
     ("cohere2_moe", ("layer_types", "mlp_layer_types"), {"first_k_dense_replace": 1}, {0: 2, 4097: 4}),
+    ("cohere2_moe", ("layer_types",), {"sliding_window_pattern": 2}, {0: 3, 4097: 3}),
+    ("cohere2_moe", ("layer_types", "sliding_window_pattern"), {}, {0: 1, 4097: 5}),
+    ("gemma3_text", ("layer_types",), {}, {4096: 5, 0: 1}),
+    (
+        "gemma3_text",
+        ("layer_types",),
+        {"_sliding_window_pattern": 2, "num_hidden_layers": 5},
+        {4096: 3, 0: 2},
+    ),
     ("exaone_moe", (), {"sliding_windows": [64, 128, None] * 2}, {64: 1, 128: 2, 0: 3}),
+    ("exaone_moe", (), {"sliding_windows": [1, 128, None] * 2}, {1: 1, 128: 2, 0: 3}),
     (SMOLLM, ("layer_types",), {"use_sliding_window": True, "sliding_window": 1024}, {0: 27, 1024: 9}),
     (SMOLLM, ("layer_types", "no_rope_layers"), {"sliding_window": 1024}, {0: 36}),
     (

@@ -66,7 +66,8 @@ def test_rows_that_failed_have_no_times_of_answers() -> None:
 def test_the_length_that_all_answers_have_is_the_one_asked() -> None:
     assert only_length([5, 9, 5], [True, False, True]) == 5
     assert only_length([1], [True]) == 1
-    for outputs in ([5, 6], [0], [True], [None]):
+    hostile: list[Any] = [[[1]], 5]
+    for outputs in ([5, 6], [0], [True], [None], hostile, hostile[::-1]):
         assert only_length(outputs, [True] * len(outputs)) is None
     assert only_length([5], [False]) is None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from traces.importers.benchmarks import (
     vllmbench,
 )
 from traces.importers.benchmarks.genaiperf import _Request
+from traces.importers.conversation_turns import conversations_of
 from traces.strict.limits import MOST_US
 
 
@@ -269,6 +271,53 @@ def test_vllms_results_are_objects_all_of_them(tmp_path: Path, text: str) -> Non
     ):
         (tmp_path / "r.json").write_text(fine)
         assert len(vllmbench._results(tmp_path / "r.json", tool)) == number
+
+
+def test_what_a_result_of_vllms_states_of_itself() -> None:
+    said = {"request_throughput": 2.0, "request_rate": 3.0, "duration": 60.0}
+    assert vllmbench._stated(said) == " (it states 2 requests/s served, 3/s asked for, 60 s long)"
+    assert (
+        vllmbench._stated(said | {"request_rate": float("inf")})
+        == " (it states 2 requests/s served, 60 s long)"
+    )
+    assert vllmbench._stated(dict.fromkeys(said, True)) == vllmbench._stated({}) == ""
+
+
+def test_vllms_line_that_is_no_json_is_told_by_its_number(tmp_path: Path) -> None:
+    tool = next(each for each in vars(vllmbench).values() if isinstance(each, vllmbench._Tool))
+    (tmp_path / "r.json").write_text('{"a": 1}\n{"a": \n{"b": 2}')
+    with pytest.raises(TraceError, match=r"r\.json:2: got no JSON"):
+        vllmbench._results(tmp_path / "r.json", tool)
+
+
+def test_inference_perfs_last_time_of_an_answer_that_was_not_streamed_is_its_end() -> None:
+    row = inferenceperf._row({"end_time": 107.5}, 5.0, 100.0, (4, 3), (None, None), where="w")
+    assert row is not None
+    assert (row.send_us, row.first_us, row.last_us, row.streamed) == (5_000_000, None, 7_500_000, False)
+    early = inferenceperf._row({"end_time": 104.0}, 5.0, 100.0, (4, 3), (None, None), where="w")
+    assert early is not None
+    assert early.last_us == 5_000_000
+
+
+def a_guidellm_row(**changed: object) -> guidellm._Row:
+    usual: dict[str, Any] = dict.fromkeys(each.name for each in fields(guidellm._Row))
+    usual |= {
+        "start_s": 1.0,
+        "first_token_s": 2.0,
+        "last_token_s": 3.0,
+        "prompt": 4,
+        "output": 5,
+        "status": "ok",
+    }
+    return guidellm._Row(**{**usual, **changed})
+
+
+def test_guidellms_answer_in_one_event_was_streamed_only_if_it_is_one_token() -> None:
+    events = [(None, 5), (2, 5), (1, 5), (1, 2), (1, 1), (1, None)]
+    rows = [a_guidellm_row(num_token_events=number, output=output) for number, output in events]
+    rows.append(a_guidellm_row(status="error"))
+    found = guidellm._columns(rows, 0.0, conversations_of([]), scheduled=False, asked=None)
+    assert found["streaming"] == [True, True, False, False, True, True, None]
 
 
 def a_vllm_result(**changed: object) -> dict[str, Any]:

@@ -173,6 +173,7 @@ def _read(
         asked_cluster=cluster,
         source=path,
         notes=notes,
+        doubts=tuple(dict.fromkeys(doubt for server in servers for doubt in server.doubts)),
         peaks=peaks,
         will_not_start=faults,
         gpus_of_pools=gpus,

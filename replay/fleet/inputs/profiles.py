@@ -440,6 +440,8 @@ def profile_yaml(source: ProfileSource) -> str:
             f"# its iterations against the model's over {source.misfit.num_batches} batches: "
             f"median {source.misfit.median:.1%}, largest {source.misfit.largest:.1%}\n"
         )
+    if source.held_out is not None and source.held_out.doubt:
+        head += f"# {source.held_out.doubt}\n"
     return head + yaml.safe_dump(profile_figures(source.profile), sort_keys=False)
 
 

@@ -15,7 +15,7 @@ from traces.strict.tell import say_text, tell
 
 if TYPE_CHECKING:
     from calibrate.runs.split_change import SplitChange
-    from replay.twin.twin_config import TwinConfig
+    from replay import TwinConfig
     from traces import Trace
 
 

@@ -160,19 +160,13 @@ def capacity_of_draws(
     survives a burst, and the most that is answered only where the load ends the search. Raises ConfigError where the
     workload has no times to scale.
     """
-    if near is None:
-        is_all = drawing is None and len(traces) == 1
-        pilot = searched(traces[0], twin, limits, drawing=drawing, is_all=is_all)
-    else:
-        alone = Evaluator(loads=[load_of(traces[0], twin)], limits=limits)
-        roughly = highest(alone, near=near, tolerance=ROUGHLY)
-        pilot = Pilot(trace=traces[0], evaluator=alone, found=roughly, asks=0)
+    pilot = _pilot(traces, twin, limits, drawing=drawing, near=near)
     if _is_hopeless(pilot, limits):
         return _none_of(pilot, limits)
     evaluator, found, sure = _of_all(pilot, traces, twin, limits, drawing=drawing, least=least)
     broken = found.limiting(limits)
-    is_asked = near is None or broken == THROUGHPUT
-    most = find_ceiling(evaluator.loads) if is_asked and found.low is not None else None
+    is_asked = found.low is not None and (near is None or broken == THROUGHPUT)
+    most = find_ceiling(evaluator.loads) if is_asked else None
     found, sure, most = answered(evaluator, found, sure, most)
     rate = found.low
     outline = _outline(evaluator)
@@ -284,6 +278,23 @@ def searched(
             break
         trace = longer
     return pilot
+
+
+def _pilot(
+    traces: Sequence[Trace],
+    twin: TwinConfig,
+    limits: Sequence[RunLimit],
+    *,
+    drawing: Drawing | None,
+    near: HighestRate | None,
+) -> Pilot:
+    """Return one draw's result; ``near``: what one of fewer requests has found, so that rates around it suffice."""
+    if near is None:
+        is_all = drawing is None and len(traces) == 1
+        return searched(traces[0], twin, limits, drawing=drawing, is_all=is_all)
+    evaluator = Evaluator(loads=[load_of(traces[0], twin)], limits=limits)
+    found = highest(evaluator, near=near, tolerance=ROUGHLY)
+    return Pilot(trace=traces[0], evaluator=evaluator, found=found, asks=0)
 
 
 def num_drawn(asks: int, *, seeds: int, least: int = NUM_MEASURED) -> int:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 ALIKE = (
     "likely too few: all sessions are alike, so they move in step and meet at the server; "
-    "real ones differ (--prompt-tokens-stdev, --output-tokens-stdev, --trace); the interval holds those met at any place"
+    "real ones differ (--prompt-tokens-stdev, --output-tokens-stdev, --trace), and are in the interval"
 )
 """What an answer for sessions of equal lengths and pauses says: spread lengths gave 20 and more instead of 11."""
 

@@ -191,14 +191,18 @@ def _measured(
     unranked = {id(each): searched(trace, each.twin, limits) for each in full if id(each) not in near}
     near |= {name: each.found for name, each in unranked.items() if each.found.low is not None}
     asks = max([ranks.asks(keep), *(each.asks for each in unranked.values())])
-    for least in (NUM_CLEAR, NUM_MEASURED):
+    least = NUM_CLEAR
+    for _ in range(MOST_TRIES):
         number = num_drawn(asks, seeds=drawing.seeds, least=least)
         seeds = min(drawing.seeds, max(FEWEST_SEEDS, math.ceil(least / number)))
         found = _measured_with(drawing(number, seeds), full, limits, near=near, tell=tell)
         rates = [(score(each, found[id(each)], is_per_gpu=True), each) for each in kept]
         best = _ranked(rates)[0][1] if kept else own
-        if _is_clear((own, found[id(own)]), (best, found[id(best)])):
+        measured = (own, found[id(own)]), (best, found[id(best)])
+        is_short = any(each.is_too_short for _, each in measured)
+        if _is_clear(*measured) or (least == NUM_MEASURED and not is_short):
             break
+        least = least if is_short else NUM_MEASURED
         asks = max(asks, *(each.requests_to_last for each in found.values()))
         near = {
             name: HighestRate(low=each.rate_per_s, broken=None, idle=each.idle)
@@ -239,6 +243,8 @@ def _is_clear(own: tuple[Candidate, Capacity], best: tuple[Candidate, Capacity])
 
     As sure as ``Tuned.gain_interval``, which is narrow beside the gain then.
     """
+    if own[1].is_too_short or best[1].is_too_short:
+        return False
     if best[0] is own[0]:
         return True
     tuned = Tuned(own=own, best=(best,), num_tried=2, num_alike=1, is_per_gpu=True)

@@ -105,7 +105,7 @@ def test_the_interval_of_alike_sessions_holds_those_that_differ_a_little(
 ) -> None:
     """In step they meet in every round; those that do not are more at once."""
     Path("twin.yaml").write_text(TWIN.replace("max_num_seqs: 8", "max_num_seqs: 64").replace("700", "2000"))
-    ask = ["--config", "twin.yaml", "--slo", "tpot_p90=14ms", "--think-time", "1s"]
+    ask = ["--config", "twin.yaml", "--slo", "ttft_p95=300ms", "--think-time", "1s"]
     call = [
         "capacity",
         "--sessions",

@@ -82,6 +82,7 @@ if TYPE_CHECKING:
         served_output,
         token_gaps,
     )
+    from traces.peers.peer_metrics import PEER_METRICS, own_figure
     from traces.priorities import PRIORITY_OF_CLASS, by_class, request_priorities
     from traces.run_slo import RunLimit, parse_run_slo
     from traces.schema import EVENT_FIELDS, FIELDS
@@ -116,6 +117,7 @@ __all__ = [
     "FIELDS",
     "METRIC_COLUMNS",
     "MOST_FAILED",
+    "PEER_METRICS",
     "PRIORITY_OF_CLASS",
     "SAME_READ_US",
     "Attainment",
@@ -192,6 +194,7 @@ __all__ = [
     "metric_notes",
     "note_replaced",
     "or_null",
+    "own_figure",
     "own_hashes",
     "parse_run_slo",
     "parse_seconds",
@@ -269,6 +272,7 @@ _HOMES = {
     "ImageLists": "traces.tables.image_lists",
     "METRIC_COLUMNS": "traces.metrics",
     "MOST_FAILED": "traces.slo",
+    "PEER_METRICS": "traces.peers.peer_metrics",
     "MetricNotes": "traces.metrics",
     "Network": "traces.header",
     "PRIORITY_OF_CLASS": "traces.priorities",
@@ -322,6 +326,7 @@ _HOMES = {
     "make_trace": "traces.trace",
     "mean_rate_per_s": "traces.metrics",
     "meets_slo": "traces.slo",
+    "own_figure": "traces.peers.peer_metrics",
     "metric_notes": "traces.metrics",
     "note_replaced": "traces.files.overwrite",
     "or_null": "traces.units",

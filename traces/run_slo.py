@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traces.errors import ConfigError
+from traces.peers.peer_metrics import own_limit
 from traces.strict.arguments import ANY_TEXT, takes
 from traces.strict.limits import MOST_S
 from traces.units import parse_seconds
@@ -57,8 +58,10 @@ def parse_run_slo(text: str, *, tell: Callable[[str], None] | None = None) -> tu
         name = f"{given}_p99" if given in RUN_METRICS else given
         found = _NAME.fullmatch(name)
         if found is None or found["metric"] not in RUN_METRICS:
+            hint = own_limit(given)
             raise ConfigError(
                 f"--slo: got {given!r}, expected {', '.join(RUN_METRICS)} with _mean or a percentile ({EXAMPLE})"
+                f"{f'; {hint}' if hint else ''}"
             )
         percent = None if found["percent"] is None else float(found["percent"])
         limit = RunLimit(metric=found["metric"], percent=percent, limit_us=limit_us(given, value))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypedDict
 import numpy as np
 
 from traces.errors import ConfigError
+from traces.peers.peer_metrics import own_limit
 from traces.run_slo import limit_us
 from traces.strict.arguments import ANY_TEXT, TRACE, Number, takes
 
@@ -102,8 +103,10 @@ def _of_each_request(given: str) -> tuple[str, str | None]:
         )
     if name in SLO_METRICS and (found := PERCENTILE.fullmatch(statistic)):
         return name, found[1]
+    hint = own_limit(given)
     raise ConfigError(
         f"--slo: got {given!r}, expected one of {', '.join(SLO_METRICS)} (ttft=500ms,tpot=30ms; or ttft_p99=500ms)"
+        f"{f'; {hint}' if hint else ''}"
     )
 
 

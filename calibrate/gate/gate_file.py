@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from calibrate.compare.strata import METRICS as STRATUM_METRICS
 from calibrate.gate.checks import DRIFT, EQUIVALENCE, LIMITED, PER_REQUEST, RATE_LIMITED, ErrorLimit
 from calibrate.gate.drift import NAMES
 from calibrate.gate.verdict import MIN_SAMPLES, Gate
+from traces import PEER_METRICS
 from traces.strict.section import Section, read_section
 
 TOP = ("min_samples", "require_kv_capacity", "metrics", "rates", "equivalence", "coefficients", "strata")
@@ -93,7 +95,7 @@ def _limits(
     section = root.section(key)
     if section is None:
         return ()
-    section.refuse_unknown(metrics)
+    section.refuse_unknown(metrics, elsewhere=_of_peers(metrics))
     found = []
     for metric in section.nodes:
         by_statistic = section.section(metric)
@@ -102,6 +104,12 @@ def _limits(
         by_statistic.refuse_unknown(statistics)
         found += [_limit(by_statistic, metric, statistic=name) for name in by_statistic.nodes]
     return tuple(found)
+
+
+def _of_peers(metrics: Sequence[str]) -> dict[str, str]:
+    """Return by another tool's name of a figure the metric that it is one of."""
+    found = {name: each.path.partition(".")[0] for name, each in PEER_METRICS.items()}
+    return {name: metric for name, metric in found.items() if metric in metrics and name not in metrics}
 
 
 def _limit(section: Section, metric: str, *, statistic: str, kind: str = "") -> ErrorLimit:

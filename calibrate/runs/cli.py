@@ -15,6 +15,7 @@ from traces.strict.tell import say_text, tell
 
 if TYPE_CHECKING:
     from calibrate.runs.split_change import SplitChange
+    from replay import TwinConfig
     from traces import Trace
 
 
@@ -53,9 +54,11 @@ def compare(
     found = compare_runs((names[0], names[1]), traces, seed=seed)
     for note in found.notes:
         tell(f"note: {note}")
-    split = None if twin is None else _split(twin, (names[0], names[1]), traces, seed=seed)
+    config = None if twin is None else _loaded(twin)
+    split = None if config is None else _split(config, (names[0], names[1]), traces, seed=seed)
     if as_json:
-        parts = {} if split is None else {"split": split_json(split)}
+        doubts = [] if config is None else [*config.doubts]
+        parts = {} if split is None else {"split": {**split_json(split), "warnings": doubts}}
         say_json({**document(found, tool_version=tool_version()), **parts})
         return
     if split is not None:
@@ -63,8 +66,20 @@ def compare(
     say_text(table(found, width=terminal_width()))
 
 
-def _split(twin: Path, names: tuple[str, str], traces: tuple[Trace, Trace], *, seed: int) -> SplitChange:
-    from calibrate.runs.split_change import split_runs
+def _loaded(twin: Path) -> TwinConfig:
+    """Return the twin; tell whether it is to be trusted."""
     from replay import load_config
 
-    return split_runs(names, traces, load_config(twin, allows_cluster=False), twin=twin.name, seed=seed)
+    config = load_config(twin, allows_cluster=False)
+    for doubt in config.doubts:
+        tell(f"note: {doubt}")
+    return config
+
+
+def _split(
+    config: TwinConfig, names: tuple[str, str], traces: tuple[Trace, Trace], *, seed: int
+) -> SplitChange:
+    from calibrate.runs.split_change import split_runs
+
+    name = "" if config.source is None else config.source.name
+    return split_runs(names, traces, config, twin=name, seed=seed)

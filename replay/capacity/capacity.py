@@ -151,18 +151,22 @@ def capacity_of_draws(
     least: int = NUM_MEASURED,
     with_binding: bool = True,
     with_curve: bool = True,
+    near: HighestRate | None = None,
 ) -> Capacity:
     """Return the capacity of a twin for a workload, given as several draws of it, or as one recorded load.
 
     ``drawing``: draws it with as many requests as it takes, ``least`` together; None: the given ones are all there are.
-    Raises ConfigError where the workload has no times to scale.
+    ``near``: of several draws, what one of fewer requests has found; then the rate alone is looked for, not what
+    survives a burst, and the most that is answered only where the load ends the search. Raises ConfigError where the
+    workload has no times to scale.
     """
-    pilot = searched(traces[0], twin, limits, drawing=drawing, is_all=drawing is None and len(traces) == 1)
+    pilot = _pilot(traces, twin, limits, drawing=drawing, near=near)
     if _is_hopeless(pilot, limits):
         return _none_of(pilot, limits)
     evaluator, found, sure = _of_all(pilot, traces, twin, limits, drawing=drawing, least=least)
-    most = None if found.low is None else find_ceiling(evaluator.loads)
     broken = found.limiting(limits)
+    is_asked = found.low is not None and (near is None or broken == THROUGHPUT)
+    most = find_ceiling(evaluator.loads) if is_asked else None
     found, sure, most = answered(evaluator, found, sure, most)
     rate = found.low
     outline = _outline(evaluator)
@@ -175,7 +179,7 @@ def capacity_of_draws(
         ceiling_per_s=None if most is None else most.per_s,
         ceiling_low=None if most is None else most.interval[0],
         ceiling_high=None if most is None else most.interval[1],
-        after_burst=None if rate is None else after_a_burst_at(evaluator.loads[0], rate),
+        after_burst=after_a_burst_at(evaluator.loads[0], rate) if near is None and rate is not None else None,
         idle=found.idle,
         curve=curve,
         evaluations=_in_order({**{each.rate_per_s: each for each in curve}, **evaluator.seen}),
@@ -274,6 +278,23 @@ def searched(
             break
         trace = longer
     return pilot
+
+
+def _pilot(
+    traces: Sequence[Trace],
+    twin: TwinConfig,
+    limits: Sequence[RunLimit],
+    *,
+    drawing: Drawing | None,
+    near: HighestRate | None,
+) -> Pilot:
+    """Return one draw's result; ``near``: what one of fewer requests has found, so that rates around it suffice."""
+    if near is None:
+        is_all = drawing is None and len(traces) == 1
+        return searched(traces[0], twin, limits, drawing=drawing, is_all=is_all)
+    evaluator = Evaluator(loads=[load_of(traces[0], twin)], limits=limits)
+    found = highest(evaluator, near=near, tolerance=ROUGHLY)
+    return Pilot(trace=traces[0], evaluator=evaluator, found=found, asks=0)
 
 
 def num_drawn(asks: int, *, seeds: int, least: int = NUM_MEASURED) -> int:

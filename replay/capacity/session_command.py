@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 ALIKE = (
     "likely too few: all sessions are alike, so they move in step and meet at the server; "
-    "real ones differ (--prompt-tokens-stdev, --output-tokens-stdev, --trace)"
+    "real ones differ (--prompt-tokens-stdev, --output-tokens-stdev, --trace), and are in the interval"
 )
 """What an answer for sessions of equal lengths and pauses says: spread lengths gave 20 and more instead of 11."""
 
@@ -64,13 +64,17 @@ def show_sessions(
     for note in dict.fromkeys(note for each in found for note in _notes(each)):
         tell_note(note)
     told = [
-        {"name": variant.name, "set": dict(variant.settings), **session_document(each, limits)}
+        {
+            "name": variant.name,
+            "set": dict(variant.settings),
+            **session_document(each, limits, notes=variant.twin.notes),
+        }
         for variant, each in zip(variants, found, strict=True)
     ]
     head = {"schema_version": SCHEMA_VERSION, "tool_version": tool_version()}
     if len(found) == 1:
         say_answer(
-            lambda: {**head, **session_document(found[0], limits)},
+            lambda: {**head, **session_document(found[0], limits, notes=variants[0].twin.notes)},
             lambda: session_parts(found[0], limits),
             asked.answer,
         )
@@ -130,14 +134,16 @@ def _values(at: AtOnce, limits: Sequence[RunLimit]) -> list[Fact]:
     ]
 
 
-def session_document(found: SessionCapacity, limits: Sequence[RunLimit]) -> dict[str, object]:
-    """Return the JSON document; times in µs."""
+def session_document(
+    found: SessionCapacity, limits: Sequence[RunLimit], *, notes: Sequence[str] = ()
+) -> dict[str, object]:
+    """Return the JSON document; times in µs. ``notes``: on the twin."""
     return {
         **document(session_facts(found, limits)),
         "num_sessions": found.num_sessions,
         "gpus": found.num_gpus,
         "are_alike": found.are_alike,
-        "warnings": [*_notes(found), *([ALIKE] if found.are_alike else [])],
+        "warnings": [*notes, *_notes(found), *([ALIKE] if found.are_alike else [])],
         "slo_us": {each.name: each.limit_us for each in limits},
         "evaluations": [
             {"sessions": each.number, "met": each.broken(limits) is None, **document(_values(each, limits))}

@@ -66,7 +66,8 @@ class SessionCapacity(NotebookAnswer):
     ``limiting`` is None where all sessions of the trace at once are within them: there may be more. ``evaluations``:
     all numbers simulated, ascending. ``num_gpus``: of the twin, None where it names no hardware. ``limits``: those that
     a user asked for. ``low``, ``high``: the 90 % interval from leaving out groups of sessions, None of few sessions,
-    and where there may be more. ``are_alike``: all sessions have the same lengths and pauses, and so move in step.
+    and where there may be more. ``are_alike``: all sessions have the same lengths and pauses, and so move in step; the
+    interval then is from that to sessions that are met at any place.
     """
 
     drawn_by: ClassVar[str] = "replay.drawn_answers:of_sessions"
@@ -96,6 +97,8 @@ def most_sessions(
     ``starts``: how long clients think, and whether sessions begin midway; its number is not used. Raises ConfigError
     for a trace without sessions, and for a limit on ITL, which is not one of rounds.
     """
+    from traces.workload import started
+
     if any(each.metric == "itl" for each in limits):
         raise ConfigError("--slo: got a limit on itl, expected ttft, tpot or e2e with --sessions")
     if "session_id" not in trace.table:
@@ -105,14 +108,20 @@ def most_sessions(
 
     def is_met(at_once: int) -> bool:
         if at_once not in seen:
-            seen[at_once] = _simulated(trace, twin, limits, starts, at_once)
+            asked = started(trace, replace(starts, at_once=at_once))
+            seen[at_once] = _simulated(asked, twin, limits, at_once)
         return seen[at_once].broken(limits) is None
 
     most = _most(is_met, number)
     broken = seen.get(most + 1)
+    are_alike = number > 1 and _are_alike(trace, starts)
     low = high = None
     if broken is not None and number >= FEWEST_SESSIONS:
-        low, high = _interval(trace, twin, limits, starts, most)
+        low, high = (
+            _interval_of_places(trace, twin, limits, starts, seen[max(most, 1)], most=most)
+            if are_alike
+            else _interval(trace, twin, limits, starts, most)
+        )
     return SessionCapacity(
         number=most,
         limiting=None if broken is None else broken.broken(limits),
@@ -121,7 +130,7 @@ def most_sessions(
         num_gpus=sum(twin.num_gpus.values()) or None,
         low=low,
         high=high,
-        are_alike=number > 1 and _are_alike(trace, starts),
+        are_alike=are_alike,
     )
 
 
@@ -150,6 +159,7 @@ def _interval(
 
     from replay.t_interval import students_t
     from traces import select_rows
+    from traces.workload import started
 
     sessions, _ = pd.factorize(trace.column("session_id"))
     found = []
@@ -157,12 +167,60 @@ def _interval(
         part = select_rows(trace, sessions % GROUPS != group)
 
         def is_met(at_once: int, part: Trace = part) -> bool:
-            return _simulated(part, twin, limits, starts, at_once).broken(limits) is None
+            asked = started(part, replace(starts, at_once=at_once))
+            return _simulated(asked, twin, limits, at_once).broken(limits) is None
 
         found.append(_near(is_met, number, most=part.cells("session_id").num_distinct()))
     spread = float(np.sqrt((GROUPS - 1) * np.var(found)))
     half = students_t(GROUPS - 1) * spread + STEP
     return max(math.ceil(number - half), 0), math.floor(number + half)
+
+
+def _interval_of_places(
+    trace: Trace,
+    twin: TwinConfig,
+    limits: Sequence[RunLimit],
+    starts: SessionStarts,
+    at: AtOnce,
+    *,
+    most: int,
+) -> tuple[int, int]:
+    """Return the interval of alike sessions: from the number in step to what ``GROUPS`` draws of their places give.
+
+    In step, all meet in every round; nobody's agents do. In a draw the sessions at the beginning are at any round, and
+    come at any time within one. ``at``: the run of the number, or of one session. The draws' part is the range of one
+    more draw: Student's t, and half a step on each side.
+    """
+    from replay.t_interval import students_t
+
+    cycle_us = at.number / at.rounds_per_s * 1e6
+    total = trace.cells("session_id").num_distinct()
+    found = []
+    for draw in range(GROUPS):
+
+        def is_met(at_once: int, draw: int = draw) -> bool:
+            asked = _at_any_place(trace, starts, at_once, cycle_us=cycle_us, draw=draw)
+            return _simulated(asked, twin, limits, at_once).broken(limits) is None
+
+        found.append(_near(is_met, max(most, 1), most=total))
+    half = students_t(GROUPS - 1) * float(np.std(found, ddof=1)) * math.sqrt(1 + 1 / GROUPS) + STEP
+    middle = float(np.mean(found))
+    return max(min(math.ceil(middle - half), most), 0), max(math.floor(middle + half), most)
+
+
+def _at_any_place(trace: Trace, starts: SessionStarts, at_once: int, *, cycle_us: float, draw: int) -> Trace:
+    """Return the trace with so many sessions at once, the first of them at any round, and at any time of a round."""
+    from traces.workload import WarmStart, started
+
+    midway = WarmStart(low=0.0, high=1.0)
+    asked = started(trace, replace(starts, at_once=at_once, warm_start=midway, seed=starts.seed + draw))
+    arrival = asked.cells("arrival_time_us")
+    first = np.flatnonzero(arrival.is_known)[:at_once]
+    values = arrival.values.copy()
+    values[first] = np.random.default_rng([starts.seed, draw]).integers(
+        0, max(round(cycle_us), 1), len(first)
+    )
+    return asked.with_columns(arrival_time_us=replace(arrival, values=values))
 
 
 def _near(is_met: Callable[[int], bool], number: int, *, most: int) -> int:
@@ -198,16 +256,12 @@ def _most(is_met: Callable[[int], bool], most: int) -> int:
     return low
 
 
-def _simulated(
-    trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit], starts: SessionStarts, at_once: int
-) -> AtOnce:
+def _simulated(asked: Trace, twin: TwinConfig, limits: Sequence[RunLimit], at_once: int) -> AtOnce:
     from replay.simulated_run import RunSettings, run
     from replay.trace.measured_window import MeasuredPart, measured_rows
     from traces import finished_ok, request_latencies
-    from traces.workload import started
 
     part = MeasuredPart(warmup_frac=BEGINNING)
-    asked = started(trace, replace(starts, at_once=at_once))
     done = run(asked, replace(twin, pace=None), RunSettings(at="arrival", measured=part))
     counted = measured_rows(done.trace, part, duration_us=done.simulation.duration_us)
     ok = finished_ok(done.trace) & counted

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypedDict
 
-from traces import ConfigError
+from traces import ConfigError, own_figure
 
 THROUGHPUT_PER_S: Final = 100.0
 TOKENS_PER_S: Final = 10_000.0
@@ -39,8 +39,10 @@ def parse_weights(text: str) -> dict[str, float]:
     for part in text.split(","):
         name, equals, value = (each.strip() for each in part.replace(":", "=", 1).partition("="))
         if name not in NAMES or not equals:
+            hint = own_figure(name)
             raise ConfigError(
                 f"--fitness-weights: got {part.strip()!r}, expected NAME=WEIGHT with {', '.join(NAMES)}"
+                f"{f'; {hint}' if hint else ''}"
             )
         if name in weights:
             raise ConfigError(f"--fitness-weights: got {name} twice, expected it once")

@@ -57,7 +57,7 @@ def highest(
 ) -> HighestRate:
     """Return the highest rate that meets the limits.
 
-    ``least``: a rate that does. ``near``: what fewer requests have found, whose rate must be near.
+    ``least``: a rate that does, not far below. ``near``: what fewer requests have found, whose rate must be near.
     """
     if near is not None and near.low is not None:
         return _searched(evaluator, near.low, idle=near.idle, step=NEAR_STEP, tolerance=tolerance)
@@ -65,7 +65,8 @@ def highest(
     idle = evaluator.at(start * IDLE if start > 0 else 1.0)
     if start <= 0 or (least <= 0 and not idle.meets(evaluator.limits)):
         return HighestRate(low=None, broken=idle, idle=idle)
-    return _searched(evaluator, start, idle=idle, step=DOUBLE, tolerance=tolerance)
+    step = NEAR_STEP if least > 0 else DOUBLE
+    return _searched(evaluator, start, idle=idle, step=step, tolerance=tolerance)
 
 
 def highest_among(evaluator: Evaluator, rates: Sequence[float], *, near: HighestRate) -> HighestRate:
@@ -119,22 +120,44 @@ def requests_to_last(evaluator: Evaluator, found: HighestRate) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Above:
-    """The capacity for one draw, requests/s; None where it is not above a rate. ``asks``: requests it takes to tell."""
+    """The capacity for one draw, requests/s; None where it is not above a rate. ``asks``: requests it takes to tell.
+
+    ``found``: what the search found, None where there was none.
+    """
 
     rate_per_s: float | None
     asks: int
+    found: HighestRate | None = None
 
 
-def highest_above(trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit], *, least: float) -> Above:
+def highest_above(
+    trace: Trace,
+    twin: TwinConfig,
+    limits: Sequence[RunLimit],
+    *,
+    least: float,
+    alike: tuple[float, float] | None = None,
+) -> Above:
     """Return the capacity for one draw; without a rate where it is not above ``least``, requests/s.
 
-    If it is not above, a single simulation has shown that.
+    If it is not above, a single simulation has shown that. ``alike``: two rates, from ``least`` up; one between them is
+    not looked for: the lower is taken for it.
     """
     evaluator = Evaluator(loads=[load_of(trace, twin)], limits=limits)
     if least > 0 and not (first := evaluator.at(least)).meets(limits):
         return Above(rate_per_s=None, asks=MORE * len(trace) if first.is_undecided(limits) else 0)
-    found = highest(evaluator, least=least)
-    return Above(rate_per_s=found.low, asks=requests_to_last(evaluator, found))
+    found = None if alike is None else _between(evaluator, *alike)
+    if found is None:
+        found = highest(evaluator, least=least)
+    return Above(rate_per_s=found.low, asks=requests_to_last(evaluator, found), found=found)
+
+
+def _between(evaluator: Evaluator, low: float, high: float) -> HighestRate | None:
+    """Return ``low`` as the highest rate where it meets the limits and ``high`` breaks them, else None."""
+    limits = evaluator.limits
+    if not evaluator.at(low).meets(limits) or evaluator.at(high).meets(limits):
+        return None
+    return HighestRate(low=low, broken=evaluator.at(high), idle=evaluator.at(low * IDLE))
 
 
 def _bracket(

@@ -40,7 +40,7 @@ def sweep(options: SweepOptions) -> None:
     After Ctrl-C or a kill, the same command goes on where it was. Exit code 1 if a run has no result; its row says why.
     """
     from replay.search.prices import list_prices
-    from replay.sweeps.grid import notes_of_files, read_grid
+    from replay.sweeps.grid import doubts_of_configs, notes_of_files, read_grid
     from traces import ConfigError, check_place, parse_slo, sole_owner
     from traces.strict.tell import tell_note
 
@@ -52,16 +52,17 @@ def sweep(options: SweepOptions) -> None:
         parse_slo(slo, tell=tell_note)
     for source in sorted({each.source for each in list_prices().values()}) if asked.has_list_prices else ():
         tell(f"note: prices: USD per GPU and hour on demand, {source}")
-    for note in notes_of_files(asked.runs):
+    doubts = doubts_of_configs(asked.runs)
+    for note in (*doubts, *notes_of_files(asked.runs)):
         tell_note(note)
     if not options.dry_run:
         check_place(output, option="--output")
         check_place(options.report, option="--report")
     with nullcontext() if options.dry_run else sole_owner(output):
-        _run(asked, output, options)
+        _run(asked, output, options, doubts=doubts)
 
 
-def _run(asked: Grid, output: Path, options: SweepOptions) -> None:
+def _run(asked: Grid, output: Path, options: SweepOptions, *, doubts: Sequence[str]) -> None:
     """Simulate what is not in the table yet, and show the whole."""
     from replay.sweeps.sweep_table import known_rows, write_table
     from traces.strict.tell import tell_note
@@ -82,7 +83,7 @@ def _run(asked: Grid, output: Path, options: SweepOptions) -> None:
             rows[str(row["run"])] = row
     table = write_table(output, asked.runs, rows)
     tell(f"wrote {output}")
-    _show(table, asked, options)
+    _show(table, asked, options, doubts=doubts)
     failed = table[table["error"].notna()]
     if len(failed):
         tell(f"{len(failed):,} runs without a result; the first: {failed['error'].iloc[0]}")
@@ -146,7 +147,7 @@ def _told(
             tell(f"{number:,} of {len(runs):,} runs")
 
 
-def _show(table: pd.DataFrame, asked: Grid, options: SweepOptions) -> None:
+def _show(table: pd.DataFrame, asked: Grid, options: SweepOptions, *, doubts: Sequence[str]) -> None:
     """Print the front, and write its page where one is asked for."""
     from replay.sweeps.front import NOT_SETTINGS, front_of
     from replay.sweeps.show import front_document, front_parts, write_page
@@ -157,7 +158,11 @@ def _show(table: pd.DataFrame, asked: Grid, options: SweepOptions) -> None:
     if bool(table["error"].notna().all()):
         return
     front = front_of(table, settings, x=options.x, y=options.y)
-    say_answer(lambda: front_document(front), lambda: front_parts(front), options.answer)
+    say_answer(
+        lambda: {**front_document(front), "warnings": list(doubts)},
+        lambda: front_parts(front),
+        options.answer,
+    )
     if options.report is not None:
         command = redact_command(["vtwin", *sys.argv[1:]], os.environ)
         num_failed = int(table["error"].notna().sum())

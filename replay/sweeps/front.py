@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from traces import ConfigError
+from traces import ConfigError, own_figure
 
 PRICE = "price_per_million_tokens"
 THROUGHPUT = "output_token_throughput"
@@ -101,8 +101,10 @@ def front_of(table: pd.DataFrame, settings: tuple[str, ...], *, x: str | None, y
     for option, name in (("--x", x), ("--y", y)):
         if name not in table.columns or not pd.api.types.is_numeric_dtype(table[name]):
             numbers = [str(each) for each in table.select_dtypes("number").columns if each not in settings]
+            hint = own_figure(name)
             raise ConfigError(
                 f"{option}: got {name!r}, expected a figure of the table, as {', '.join(numbers[:12])}"
+                f"{f'; {hint}' if hint else ''}"
             )
     done = table[table["error"].isna()].dropna(subset=[x, y])
     varied = tuple(name for name in settings if done[name].nunique(dropna=False) > 1) or settings[:1]

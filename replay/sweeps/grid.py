@@ -202,6 +202,17 @@ def notes_of_files(runs: Sequence[SweepRun]) -> list[str]:
     ]
 
 
+def doubts_of_configs(runs: Sequence[SweepRun]) -> list[str]:
+    """Return which configurations not to trust, by their fits. A file that cannot be read has none: its runs say so."""
+    from replay.twin.config_read import load_config
+
+    found = []
+    for name, config in dict.fromkeys((run.config_name, run.config) for run in runs):
+        with suppress(ConfigError):
+            found += [f"{name}: {doubt}" for doubt in load_config(config).doubts]
+    return found
+
+
 @lru_cache(maxsize=1)
 def path_options() -> frozenset[str]:
     """Return the names of the workload options that are files."""

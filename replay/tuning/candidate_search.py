@@ -7,7 +7,8 @@ requests. The best few are then measured with all draws, for intervals.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -16,13 +17,14 @@ import numpy as np
 from replay.capacity.capacity import (
     BURSTS,
     MOST_TRIES,
+    NUM_MEASURED,
     Capacity,
     capacity_of_draws,
     num_drawn,
     searched,
 )
 from replay.progress import Step
-from replay.search.highest import TOLERANCE, highest_above
+from replay.search.highest import TOLERANCE, HighestRate, highest_above
 from replay.search.workload_draws import Drawing
 from replay.t_interval import half_width
 from replay.tuning.candidates import Border, BorderValue, Candidate, Candidates
@@ -36,6 +38,14 @@ if TYPE_CHECKING:
 ALIKE = 0.01
 """Servers whose rates for the same requests differ by less count as alike: other requests may order them otherwise."""
 
+NUM_CLEAR = 60_000
+"""The best few are measured with this many requests, of all seeds together, where that makes the gain clear;"""
+FEWEST_SEEDS = 4
+"""Where a run needs more requests than its share of these, fewer seeds are drawn, but so many."""
+CLEAR = 0.5
+"""its 90 % interval is then at most this share of it wide."""
+ROUNDING = 1e-9
+"""A rate that is just alike stays so when it is divided by a price and multiplied again."""
 MOST_WIDER = 16
 """The grid is made wider this often, at most."""
 
@@ -168,29 +178,93 @@ def _measured(
     drawing: Drawing | None,
     tell: Step,
 ) -> list[tuple[Candidate, Capacity]]:
-    """Return the file's own server and then the best few, each measured with all draws."""
+    """Return the file's own server and then the best few, each measured with all draws.
+
+    Draws are first shorter: they do where the best is the file's own or clearly better.
+    """
     kept = ranks.best(keep)
     full = [own, *(each for each in kept if each is not own)]
-    if drawing is not None:
-        unranked = [each for each in full if id(each) not in ranks.asks_of]
-        asks = max([ranks.asks(keep), *(searched(trace, each.twin, limits).asks for each in unranked)])
-        traces = drawing(num_drawn(asks, seeds=drawing.seeds), drawing.seeds)
-    found = {}
-    for number, each in enumerate(full):
-        tell(f"measuring the best with {len(traces)} draws of {len(traces[0]):,} requests", number, len(full))
-        found[id(each)] = capacity_of_draws(traces, each.twin, limits, with_binding=False, with_curve=False)
+    near = dict(ranks.near)
+    if drawing is None:
+        found = _measured_with(traces, full, limits, near=near, tell=tell)
+        return [(own, found[id(own)]), *((each, found[id(each)]) for each in kept)]
+    unranked = {id(each): searched(trace, each.twin, limits) for each in full if id(each) not in near}
+    near |= {name: each.found for name, each in unranked.items() if each.found.low is not None}
+    asks = max([ranks.asks(keep), *(each.asks for each in unranked.values())])
+    least = NUM_CLEAR
+    for _ in range(MOST_TRIES):
+        number = num_drawn(asks, seeds=drawing.seeds, least=least)
+        seeds = min(drawing.seeds, max(FEWEST_SEEDS, math.ceil(least / number)))
+        found = _measured_with(drawing(number, seeds), full, limits, near=near, tell=tell)
+        rates = [(score(each, found[id(each)], is_per_gpu=True), each) for each in kept]
+        best = _ranked(rates)[0][1] if kept else own
+        measured = (own, found[id(own)]), (best, found[id(best)])
+        is_short = any(each.is_too_short for _, each in measured)
+        if _is_clear(*measured) or (least == NUM_MEASURED and not is_short):
+            break
+        least = least if is_short else NUM_MEASURED
+        asks = max(asks, *(each.requests_to_last for each in found.values()))
+        near = {
+            name: HighestRate(low=each.rate_per_s, broken=None, idle=each.idle)
+            for name, each in found.items()
+        }
     return [(own, found[id(own)]), *((each, found[id(each)]) for each in kept)]
+
+
+def _measured_with(
+    traces: Sequence[Trace],
+    candidates: Sequence[Candidate],
+    limits: Sequence[RunLimit],
+    *,
+    near: Mapping[int, HighestRate],
+    tell: Step,
+) -> dict[int, Capacity]:
+    """Return each candidate's capacity for these draws; ``near``: what fewer requests have found."""
+    found = {}
+    for number, each in enumerate(candidates):
+        tell(
+            f"measuring the best with {len(traces)} draws of {len(traces[0]):,} requests",
+            number,
+            len(candidates),
+        )
+        found[id(each)] = capacity_of_draws(
+            traces,
+            each.twin,
+            limits,
+            with_binding=False,
+            with_curve=False,
+            near=near.get(id(each)) if len(traces) > 1 else None,
+        )
+    return found
+
+
+def _is_clear(own: tuple[Candidate, Capacity], best: tuple[Candidate, Capacity]) -> bool:
+    """Return whether more requests would change little: the best is the file's own, or better by far more than chance.
+
+    As sure as ``Tuned.gain_interval``, which is narrow beside the gain then.
+    """
+    if own[1].is_too_short or best[1].is_too_short:
+        return False
+    if best[0] is own[0]:
+        return True
+    tuned = Tuned(own=own, best=(best,), num_tried=2, num_alike=1, is_per_gpu=True)
+    if tuned.gain is None or tuned.gain_interval is None:
+        return False
+    low, high = tuned.gain_interval
+    return low > 0 and high - low <= CLEAR * tuned.gain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
     """The candidates that may be among the best: the rate that counts, the server, how many requests suffice.
 
-    ``undecided``: how many requests it takes to decide whether others are among them; 0 if all are decided.
+    ``near``: what the search for each has found. ``undecided``: how many requests it takes to decide whether others are
+    among them; 0 if all are decided.
     """
 
     found: list[tuple[float, Candidate]]
     asks_of: dict[int, int]
+    near: dict[int, HighestRate]
     undecided: int
 
     def best(self, keep: int) -> list[Candidate]:
@@ -230,7 +304,13 @@ def _widened(
         ranks = _ranks(trace, more, limits, keep=keep, is_per_gpu=is_per_gpu, tell=tell, known=ranks)
         if drawing is not None and ranks.asks(keep) > len(trace):
             trace, ranks = _long_enough(
-                trace, everyone, limits, keep=keep, is_per_gpu=is_per_gpu, drawing=drawing, tell=tell
+                trace,
+                _best_first(everyone, ranks),
+                limits,
+                keep=keep,
+                is_per_gpu=is_per_gpu,
+                drawing=drawing,
+                tell=tell,
             )
         if max(rate for rate, _ in ranks.found) < before * (1 + ALIKE):
             break
@@ -247,9 +327,13 @@ def _long_enough(
     drawing: Drawing | None,
     tell: Step,
 ) -> tuple[Trace, Ranks]:
-    """Return one draw, a longer one if it was too short to rank all candidates, and its ranking."""
+    """Return one draw, a longer one if it was too short to rank all candidates, and its ranking.
+
+    The longer one is given to the best first: one simulation tells of each other one that it is none of them.
+    """
     for _ in range(MOST_TRIES):
         ranks = _ranks(trace, candidates, limits, keep=keep, is_per_gpu=is_per_gpu, tell=tell)
+        candidates = _best_first(candidates, ranks)
         if drawing is None or ranks.asks(keep) <= len(trace):
             break
         (longer,) = drawing(num_drawn(ranks.asks(keep), seeds=1, least=0), 1)
@@ -272,17 +356,20 @@ def _ranks(
     """Return one draw's ranking of the candidates, and of those of which it is known already."""
     found: list[tuple[float, Candidate]] = [] if known is None else list(known.found)
     asks_of: dict[int, int] = {} if known is None else dict(known.asks_of)
+    near: dict[int, HighestRate] = {} if known is None else dict(known.near)
     undecided = 0 if known is None else known.undecided
     for number, candidate in enumerate(candidates):
         divisor = candidate.amount if is_per_gpu else 1
-        above = highest_above(trace, candidate.twin, limits, least=_to_beat(found, keep) * divisor)
-        if above.rate_per_s is None:
+        least = _to_beat(found, keep) * divisor
+        alike = _alike(found, divisor) if least > 0 else None
+        above = highest_above(trace, candidate.twin, limits, least=least, alike=alike)
+        if above.rate_per_s is None or above.found is None:
             undecided = max(undecided, above.asks)
         else:
             found.append((above.rate_per_s / divisor, candidate))
-            asks_of[id(candidate)] = above.asks
+            asks_of[id(candidate)], near[id(candidate)] = above.asks, above.found
         tell(f"ranking servers with {len(trace):,} requests", number + 1, len(candidates))
-    return Ranks(found=found, asks_of=asks_of, undecided=undecided)
+    return Ranks(found=found, asks_of=asks_of, near=near, undecided=undecided)
 
 
 def score(candidate: Candidate, capacity: Capacity, *, is_per_gpu: bool) -> float:
@@ -296,6 +383,18 @@ def _to_beat(found: Sequence[tuple[float, Candidate]], keep: int) -> float:
     if len(rates) < keep:
         return 0.0
     return min(rates[keep - 1] * (1 - TOLERANCE), rates[0] * (1 - ALIKE))
+
+
+def _alike(found: Sequence[tuple[float, Candidate]], divisor: float) -> tuple[float, float]:
+    """Return the rates between which a candidate is as good as the best: which of them is plainest then counts."""
+    top = max(rate for rate, _ in found) * divisor
+    return top * (1 - ALIKE) * (1 + ROUNDING), top * (1 + TOLERANCE)
+
+
+def _best_first(candidates: Sequence[Candidate], ranks: Ranks) -> list[Candidate]:
+    """Return the candidates, those of the highest rates first."""
+    rates = {id(each): rate for rate, each in ranks.found}
+    return sorted(candidates, key=lambda each: -rates.get(id(each), 0.0))
 
 
 def _ranked(found: Sequence[tuple[float, Candidate]]) -> list[tuple[float, Candidate]]:

@@ -164,18 +164,18 @@ def _read(
         kv_bytes_per_token=[server.kv_bytes_per_token for server in servers],
         gpus=[_num_gpus(server) for server in servers],
     )
-    notes = tuple(dict.fromkeys(note for server in servers for note in server.notes))
-    faults = tuple(dict.fromkeys(fault for server in servers for fault in server.will_not_start))
-    gpus = tuple(each for server in servers for each in server.gpus_of_pools)
-    peaks = tuple(peak for server in servers for peak in server.peaks)
+    return replace(_together(servers), asked_cluster=cluster, source=path)
+
+
+def _together(servers: Sequence[TwinConfig]) -> TwinConfig:
+    """Return the first server with what is to be told of all."""
     return replace(
-        first,
-        asked_cluster=cluster,
-        source=path,
-        notes=notes,
-        peaks=peaks,
-        will_not_start=faults,
-        gpus_of_pools=gpus,
+        servers[0],
+        notes=tuple(dict.fromkeys(note for server in servers for note in server.notes)),
+        doubts=tuple(dict.fromkeys(doubt for server in servers for doubt in server.doubts)),
+        peaks=tuple(peak for server in servers for peak in server.peaks),
+        will_not_start=tuple(dict.fromkeys(fault for server in servers for fault in server.will_not_start)),
+        gpus_of_pools=tuple(each for server in servers for each in server.gpus_of_pools),
     )
 
 

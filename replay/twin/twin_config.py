@@ -51,7 +51,8 @@ class TwinConfig(NotebookAnswer):
     hardware is named. ``unanswered``: requested settings that have no effect in this twin. ``will_not_start``: why
     vLLM would refuse to start the model on its GPU, where the GPU's memory or the flags say so. ``source`` is the
     file it was read from, ``notes`` the lines to tell the user before a run (assumptions made, things vLLM would
-    refuse); none of them counts when two configurations are compared.
+    refuse); none of them counts when two configurations are compared. ``doubts``: those of the notes that say how far
+    the twin, or a pool of it, was off.
     """
 
     drawn_by: ClassVar[str] = "replay.drawn_answers:of_twin"
@@ -78,6 +79,7 @@ class TwinConfig(NotebookAnswer):
     unanswered: tuple[Unanswered, ...] = field(default=(), compare=False)
     will_not_start: tuple[str, ...] = field(default=(), compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
+    doubts: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def cluster(self) -> ClusterConfig:

@@ -61,6 +61,7 @@ def simulate_variants(
     Raises ConfigError on options that only one simulation can have, typer.Exit(1) where nothing finished in any.
     """
     from replay.twin.fitted.fitted_range import note_of_runs, range_of_run
+    from replay.twin.keys.overlay import notes_of_variants
     from traces import ConfigError, note_replaced, refuse_input, write_trace
 
     check_for_variants(options)
@@ -89,12 +90,12 @@ def simulate_variants(
                 write_trace(written, stem, dialect=options.dialect, events=options.itl)
     is_cluster = any(not each.twin.is_plain_server for each in variants)
     note = note_of_runs(variants[0].twin.fitted, spans, is_cluster=is_cluster)
-    told = [] if note is None else [note]
-    for line in told:
-        tell(f"note: {line}")
+    if note is not None:
+        tell(f"note: {note}")
+    told = [*notes_of_variants(each.twin.notes for each in variants), *([] if note is None else [note])]
     if options.report is not None:
         _write_page(options.report, results, told, options=options)
-    say_answer(lambda: document(results), lambda: variants_parts(results), options.answer)
+    say_answer(lambda: document(results, warnings=told), lambda: variants_parts(results), options.answer)
     if not any(each.summary["num_by_status"].get("ok") for each in results):
         tell("no request finished in any variant")
         raise typer.Exit(1)
@@ -120,16 +121,14 @@ def check_for_variants(options: SimulationOptions) -> None:
 def _write_page(
     path: Path, results: Sequence[VariantResult], told: Sequence[str], *, options: SimulationOptions
 ) -> None:
-    """Write the page that compares the variants, with the notes on their configurations."""
-    from replay.twin.keys.overlay import notes_of_variants
+    """Write the page that compares the variants, with the warnings that were told."""
     from replay.variants.page import write_variants_page
 
-    notes = notes_of_variants(each.variant.twin.notes for each in results)
     write_variants_page(
         path,
         results,
         slo_us=options.slo_us,
-        warnings=[*notes, *told],
+        warnings=told,
         command=redact_command(["vtwin", *sys.argv[1:]], os.environ),
         overwrite=options.overwrite,
     )

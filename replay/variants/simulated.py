@@ -52,8 +52,8 @@ IDLE_END = "requests/s: over the whole run; at its end the last answers come and
 """What explains a throughput below the rate that was sent."""
 
 
-def document(results: Sequence[VariantResult]) -> dict[str, object]:
-    """Return the JSON document: the variants' summaries, each with what was set and what was in use."""
+def document(results: Sequence[VariantResult], *, warnings: Sequence[str] = ()) -> dict[str, object]:
+    """Return the JSON document: the variants' summaries, each with what was set and what was in use, and warnings."""
     return {
         "schema_version": results[0].summary["schema_version"],
         "tool_version": results[0].summary["tool_version"],
@@ -71,6 +71,7 @@ def document(results: Sequence[VariantResult]) -> dict[str, object]:
             }
             for each in results
         ],
+        "warnings": list(warnings),
     }
 
 

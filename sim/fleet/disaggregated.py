@@ -106,7 +106,9 @@ def disaggregated_at(
         prefill=engines[0],
         decode=engines[1],
         rate_per_s=min(engines[0] * cost.alpha_prefill / prefill.mean_s, engines[1] * slots / service),
-        ttft_p99_s=_ttft_p99_s(wait, prefill.seconds, _outside_s(profiles, lengths), beta=cost.beta_ttft),
+        ttft_p99_s=_ttft_p99_s(
+            wait, prefill.seconds, _outside_s(profiles, lengths, active), beta=cost.beta_ttft
+        ),
         decode_wait_p99_s=decode_wait.percentile_s(0.99),
         tpot_s=decode.iteration_s(active, resident) + decode.output_token_s,
         prefill_utilization=rate_per_s * prefill.mean_s / cost.alpha_prefill / engines[0],
@@ -121,9 +123,13 @@ def _ttft_p99_s(wait: Wait, prefill_s: Floats, outside_s: Floats, *, beta: float
     return beta * percentile_with(wait, prefill_s + outside_s / beta, share=0.99)
 
 
-def _outside_s(profiles: tuple[GpuProfile, GpuProfile], lengths: Lengths) -> Floats:
-    """Return the seconds outside of engines of each first token: a request asks one engine, then the other."""
-    return profiles[0].frontend_delay_s(lengths) + profiles[1].frontend_delay_s(lengths)
+def _outside_s(profiles: tuple[GpuProfile, GpuProfile], lengths: Lengths, decoding: float) -> Floats:
+    """Return the seconds outside of engines of each first token: a request asks one engine, then the other.
+
+    A prefill engine has no other output to hand on, a decode engine those of the requests that decode there.
+    """
+    handing = profiles[0].handing_on_s(0.0) + profiles[1].handing_on_s(decoding)
+    return np.asarray(profiles[0].frontend_delay_s(lengths) + profiles[1].frontend_delay_s(lengths) + handing)
 
 
 def _slots(decode: GpuProfile, lengths: Lengths, context: int) -> int:

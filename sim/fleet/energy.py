@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from sim.fleet.erlang import Wait
+from sim.fleet.joining import Joining
 from sim.fleet.profile import GpuProfile
 from sim.fleet.sizing import Objective, percentile_with, pool_at, unqueued_s
 from sim.fleet.workload import Lengths
 
 HOURS_PER_YEAR = 8766.0
+NO_WAIT = Wait(probability=0.0, decay_per_s=1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,8 +114,8 @@ def _cut(
     capacity = engines * left / service
     wait = Wait.of(engines * left, rate_per_s, 1 / service, busy.cv2, arrival_cv2=lengths.arrival_cv2)
     active = min(busy.active(rate_per_s / engines), float(left))
-    own = unqueued_s(profile, lengths, active=active)
-    ttft = percentile_with(wait, own, share=0.99)
+    own, joining = unqueued_s(profile, lengths, active=active), Joining.of(profile, busy, active)
+    ttft = percentile_with(wait, own, share=0.99, joining=joining)
     return Curtailment(
         shed_frac=share,
         shed_w=share * drawn_w * engines,
@@ -126,7 +126,7 @@ def _cut(
             rate_per_s,
             capacity,
             ttft=ttft,
-            unqueued=float(np.percentile(own, 99, method="inverted_cdf")),
+            unqueued=percentile_with(NO_WAIT, own, share=0.99, joining=joining),
             limit=objective.ttft_p99_s,
         ),
     )

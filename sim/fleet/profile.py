@@ -43,7 +43,8 @@ class GpuProfile:
 
     Time outside of the engine, in which no seat is held: a request joins the queue ``frontend_s``, and
     ``frontend_token_s`` per token of its prompt, after it came; each token is seen ``output_token_s`` later, beside its
-    iteration (a latency model's alpha0, alpha1 and alpha2, in seconds). Raises InvalidConfig.
+    iteration, and a first token ``handed_on_s`` for each output of its iteration (a latency model's alpha0 to alpha3,
+    in seconds). Raises InvalidConfig.
     """
 
     w_s: float
@@ -68,6 +69,7 @@ class GpuProfile:
     frontend_s: float = 0.0
     frontend_token_s: float = 0.0
     output_token_s: float = 0.0
+    handed_on_s: float = 0.0
 
     def __post_init__(self) -> None:
         """Check the figures."""
@@ -153,6 +155,10 @@ class GpuProfile:
         whole = self.frontend_s + self.output_token_s
         return np.asarray(whole + self.frontend_token_s * lengths.input_tokens)
 
+    def handing_on_s(self, decoding: float) -> float:
+        """Return how long a first token waits for so many others' outputs of its step, its own handing on with it."""
+        return self.handed_on_s * (1.0 + decoding)
+
     def busy(self, lengths: Lengths) -> Busy:
         """Return what a mix of requests does to an iteration."""
         iterations = self.iterations(lengths)
@@ -164,6 +170,7 @@ class GpuProfile:
             decode_s=self.h_s * resident / self.calibration_context,
             prefill_s=compute,
             mean_iterations=float(iterations.mean()),
+            decoding_frac=float(lengths.output_tokens.sum()) / whole,
             cv2=float(iterations.var() / iterations.mean() ** 2),
         )
 
@@ -201,7 +208,8 @@ class Busy:
     """What a mix of requests does to an iteration of n of them: ``w_s + n·(decode_s + prefill_s)`` seconds.
 
     ``decode_s``: a request's own tokens, weighted by how long it stays. ``prefill_s``: the compute of prompts, of which
-    n / mean_iterations begin per iteration. ``mean_iterations`` and ``cv2``: of how long requests stay.
+    n / mean_iterations begin per iteration. ``mean_iterations`` and ``cv2``: of how long requests stay;
+    ``decoding_frac``: the share of them that bring an output.
     """
 
     w_s: float
@@ -209,6 +217,7 @@ class Busy:
     prefill_s: float
     mean_iterations: float
     cv2: float
+    decoding_frac: float = 1.0
 
     def iteration_s(self, active: float) -> float:
         """Return the seconds of an iteration of so many requests."""

@@ -12,6 +12,7 @@ from sim.config import InvalidConfig
 from sim.fleet.availability import provisioned
 from sim.fleet.erlang import Wait
 from sim.fleet.fewest import NoneIsEnough, fewest
+from sim.fleet.joining import Joining
 from sim.fleet.profile import Busy, GpuProfile
 from sim.fleet.workload import Floats, Lengths
 
@@ -19,6 +20,7 @@ MOST_ENGINES = 1_000_000
 UTILIZATION_CAP = 0.85
 """Above this share of the seats taken, Erlang's formulas say less and a small error of the rate fills the fleet."""
 PRECISION_S = 1e-6
+AT_ONCE = Joining()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +88,12 @@ def pool_at(
         slots=slots,
         utilization=rate_per_s * service / (engines * slots),
         active=active,
-        ttft_p99_s=percentile_with(wait, unqueued_s(profile, lengths, active=active, busy=busy), share=0.99),
+        ttft_p99_s=percentile_with(
+            wait,
+            unqueued_s(profile, lengths, active=active, busy=busy),
+            share=0.99,
+            joining=Joining.of(profile, busy, active),
+        ),
         wait_p99_s=wait.percentile_s(0.99),
         tpot_s=busy.iteration_s(active) + profile.output_token_s,
         service_s=service,
@@ -95,10 +102,10 @@ def pool_at(
     )
 
 
-def percentile_with(wait: Wait, seconds: Floats, *, share: float) -> float:
-    """Return a percentile of the sum of a wait and a request's own time, independent of each other.
+def percentile_with(wait: Wait, seconds: Floats, *, share: float, joining: Joining = AT_ONCE) -> float:
+    """Return a percentile of the sum of a wait, the joining of a batch and a request's own time, all independent.
 
-    The share of requests above x is the mean over all own times of P(wait > x - own time).
+    The share of requests above x is the mean over all own times of P(wait + joining > x - own time).
     ``seconds``: float64 [n], the own times, equally likely.
     """
     if wait.decay_per_s == 0:
@@ -106,9 +113,10 @@ def percentile_with(wait: Wait, seconds: Floats, *, share: float) -> float:
     own, counts = np.unique(seconds, return_counts=True)  # a table's prompts take few different times
     weight = counts / len(seconds)
     low, high = 0.0, float(own[-1]) + wait.percentile_s(1 - (1 - share) / 10) + PRECISION_S
+    high += joining.most_s
     while high - low > PRECISION_S:
         middle = (low + high) / 2
-        if float(weight @ wait.longer_than(middle - own)) > 1 - share:
+        if float(weight @ joining.longer_than(wait, middle - own)) > 1 - share:
             low = middle
         else:
             high = middle
@@ -120,12 +128,14 @@ def unqueued_s(
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     """Return the seconds to the first token of each prompt that waits for no seat, other requests computing beside it.
 
-    The front end's time, its iterations with the others' decodes in them, and its own compute.
+    The front end's time, its iterations with the others' decodes in them, its own compute, and the handing on of the
+    others' outputs.
     """
     busy = busy or profile.busy(lengths)
     beside = busy.w_s + active * busy.decode_s
     computed = profile.prefill_iterations(lengths) * beside + profile.prefill_compute_s(lengths)
-    return np.asarray(profile.frontend_delay_s(lengths) + computed)
+    outside = profile.frontend_delay_s(lengths) + profile.handing_on_s(active * busy.decoding_frac)
+    return np.asarray(outside + computed)
 
 
 def size_pool(

@@ -74,6 +74,7 @@ class SlotPool:
         self.iterations = profile.iterations(lengths)
         self.compute = profile.prefill_compute_s(lengths)
         self.outside = profile.frontend_delay_s(lengths)
+        self.decoding_frac = profile.busy(lengths).decoding_frac
         self.between = profile.output_token_s * np.maximum(lengths.output_tokens - 1, 0)
         self.gpus = [_Gpu() for _ in range(gpus)]
         self.load = np.zeros(gpus, np.int64)
@@ -125,7 +126,8 @@ class SlotPool:
             gpu = self.gpus[int(self.gpu[request])]
             self._leave(gpu, request, now)
             self.load[int(self.gpu[request])] -= 1
-            self.end_s[request] = now + self.outside[request] + self.between[request]
+            last_s = now + self.outside[request] + self.between[request]
+            self.end_s[request] = max(last_s, self.first_s[request])
             self._fill(gpu, now)
 
     def _leave(self, gpu: _Gpu, request: int, now: float) -> None:
@@ -169,7 +171,8 @@ class SlotPool:
         self.starts[request] += 1
         self.start_s[request] = now
         computed = self.prefill[request] * iteration + self.compute[request]
-        self.first_s[request] = now + self.outside[request] + computed
+        handing = self.profile.handing_on_s((active - 1) * self.decoding_frac)
+        self.first_s[request] = now + self.outside[request] + computed + handing
         held = self.iterations[request] * iteration + self.compute[request]
         heapq.heappush(self.events, (now + float(held), request, int(self.starts[request])))
         self.most_slots = max(self.most_slots, active)

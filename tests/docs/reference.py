@@ -16,6 +16,7 @@ from tests.docs.pages import ROOT
 from tests.fuzz.table import page as faults_page
 from tests.traces.importers.demands import importers_page
 from traces.console.help import plain_help
+from traces.peers import peer_metrics
 from traces.tables.trace_reference import page as trace_fields_page
 from traces.workload.workload_reference import reference_page as workload_spec_page
 
@@ -73,6 +74,21 @@ def cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
+def metric_names_page() -> str:
+    """Return the names that other tools give to figures, with vtwin's own."""
+    head = [
+        "# Metric names of other tools",
+        "",
+        GENERATED,
+        "",
+        "What other tools call a figure, and where it stands in the JSON of vtwin's commands. Times there are in µs,",
+        "shares are fractions. `--slo` takes the names of its column. A name of another tool after `--slo`, `--x`,",
+        "`--y`, `--fitness-weights` or in a gate's file is answered with ours.",
+        "",
+    ]
+    return "\n".join(head) + "\n" + peer_metrics.page()
+
+
 def paragraphs(text: str) -> str:
     """Return a docstring's paragraphs, each on one line."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
@@ -86,5 +102,6 @@ PAGES: dict[Path, Callable[[], str]] = {
     ROOT / "docs/reference/models-and-gpus.md": models_page,
     ROOT / "docs/reference/coverage.md": coverage_page,
     ROOT / "docs/reference/importers.md": importers_page,
+    ROOT / "docs/reference/metric-names.md": metric_names_page,
     ROOT / "docs/validation.md": faults_page,
 }

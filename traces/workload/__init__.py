@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from traces.workload.recorded.session_options import SessionOptions
     from traces.workload.recorded.session_starts import SessionStarts, is_first, started
     from traces.workload.recorded.total_limit import limit_note, with_total_limit
+    from traces.workload.recorded.warm_start import WarmStart
     from traces.workload.resolve import PRESETS, clipping_notes, preset, workload_from_options
     from traces.workload.spec.spec_read import load_spec
     from traces.workload.sweep import sweep_options
@@ -44,6 +45,7 @@ __all__ = [
     "Recorded",
     "SessionOptions",
     "SessionStarts",
+    "WarmStart",
     "Workload",
     "WorkloadOptions",
     "answer_decides",
@@ -82,6 +84,7 @@ _HOMES = {
     "Recorded": "traces.workload.lengths",
     "SessionOptions": "traces.workload.recorded.session_options",
     "SessionStarts": "traces.workload.recorded.session_starts",
+    "WarmStart": "traces.workload.recorded.warm_start",
     "Workload": "traces.workload.model",
     "WorkloadOptions": "traces.workload.options",
     "answer_decides": "traces.workload.recorded.from_trace",

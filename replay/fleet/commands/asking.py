@@ -240,9 +240,8 @@ def misfit_notes(sources: list[ProfileSource], *, power: bool = False) -> list[s
     of_table = [each for each in sources if each.name in shipped_profiles()]
     listed = [gpu for each in sources if each.gpus and _is_listed(each) for gpu in each.gpus]
     has_own_price = any(each.profile.cost_per_hour > 0 and not each.has_list_price for each in sources)
-    doubts = {each.name: each.held_out.doubt for each in sources if each.held_out is not None}
     return [
-        *(f"{name}: {doubt}" for name, doubt in doubts.items() if doubt),
+        *doubts_of(sources),
         *list_price_notes(listed),
         *(["costs are in the currency of your prices"] if has_own_price else []),
         *(
@@ -254,6 +253,12 @@ def misfit_notes(sources: list[ProfileSource], *, power: bool = False) -> list[s
         *([f"power: {power_source()}"] if power and any(each.idle_between_w for each in sources) else []),
         *_derived(sources),
     ]
+
+
+def doubts_of(sources: Sequence[ProfileSource]) -> list[str]:
+    """Return which twins not to trust."""
+    doubts = {each.name: each.held_out.doubt for each in sources if each.held_out is not None}
+    return [f"{name}: {doubt}" for name, doubt in doubts.items() if doubt]
 
 
 def _is_listed(source: ProfileSource) -> bool:

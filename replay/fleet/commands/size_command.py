@@ -10,8 +10,10 @@ import typer
 
 from replay.fleet.commands.asking import (
     check_of,
+    doubts_of,
     infeasible,
     misfit_notes,
+    say_with_notes,
     simulated_of,
     sources_of,
     workload_of,
@@ -125,7 +127,8 @@ def show_profile(asked: ProfileOptions) -> None:
         )
         return
     (source,) = sources_of(str(asked.source), lengths, longest, prices=asked.prices)[:1]
-    say_answer(
+    say_with_notes(
+        doubts_of([source]),
         lambda: _profile_document(source),
         lambda: [Verbatim(profile_yaml(source).splitlines())],
         asked.answer,

@@ -35,6 +35,7 @@ OF_PROFILE: Final[dict[str, Range]] = {
         "frontend_s": (0.0, 1000.0),
         "frontend_token_s": (0.0, 1.0),
         "output_token_s": (0.0, 1.0),
+        "handed_on_s": (0.0, 1.0),
     },
     **{"calibration_context": (1, MOST_TOKENS), "chunk_tokens": (1, 1 << 28), "block_size": (1, 1 << 20)},
     **{"num_blocks": (1, 1 << 30), "max_slots": (1, 1 << 20), "num_gpus": (1, 1 << 16)},

@@ -213,6 +213,7 @@ def _as_engine(profile: GpuProfile, context: int) -> tuple[EngineConfig, Latency
         alpha0=round(profile.frontend_s * 1e6, 6),
         alpha1=round(profile.frontend_token_s * 1e6, 6),
         alpha2=round(profile.output_token_s * 1e6, 6),
+        alpha3=round(profile.handed_on_s * 1e6, 6),
         beta0=round(profile.w_s * 1e6, 6),
         beta1=round(profile.prefill_token_s * 1e6, 6),
         beta2=0,
@@ -297,7 +298,12 @@ def _of_fit(twin: TwinConfig) -> dict[str, Any]:
 
 def _outside(model: LatencyModel) -> dict[str, float]:
     """Return what requests and tokens take outside of the engine, as a profile has it."""
-    alphas = {"frontend_s": model.alpha0, "frontend_token_s": model.alpha1, "output_token_s": model.alpha2}
+    alphas = {
+        "frontend_s": model.alpha0,
+        "frontend_token_s": model.alpha1,
+        "output_token_s": model.alpha2,
+        "handed_on_s": model.alpha3,
+    }
     return {name: float(value) / 1e6 for name, value in alphas.items()}
 
 
@@ -448,6 +454,8 @@ def profile_yaml(source: ProfileSource) -> str:
             f"# its iterations against the model's over {source.misfit.num_batches} batches: "
             f"median {source.misfit.median:.1%}, largest {source.misfit.largest:.1%}\n"
         )
+    if source.held_out is not None and source.held_out.doubt:
+        head += f"# {source.held_out.doubt}\n"
     return head + yaml.safe_dump(profile_figures(source.profile), sort_keys=False)
 
 

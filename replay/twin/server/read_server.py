@@ -119,6 +119,7 @@ def read_server(
         will_not_start=_will_not_start(whole, root, server, hardware=hardware),
         gpus_of_pools=() if hardware is None else ((hardware.gpu.name, hardware.num_gpus),),
         notes=(*doubts, *_notes(root, chosen, whole, hardware=hardware)),
+        doubts=doubts,
     )
     outside = found.outside_server
     return found if outside is None else replace(found, notes=(outside, *found.notes))

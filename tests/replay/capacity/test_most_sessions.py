@@ -100,6 +100,30 @@ def test_sessions_that_are_all_alike_are_called_so(capsys: pytest.CaptureFixture
         assert ("move in step" in capsys.readouterr().out.splitlines()[1]) is are_alike
 
 
+def test_the_interval_of_alike_sessions_holds_those_that_differ_a_little(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """In step they meet in every round; those that do not are more at once."""
+    Path("twin.yaml").write_text(TWIN.replace("max_num_seqs: 8", "max_num_seqs: 64").replace("700", "2000"))
+    ask = ["--config", "twin.yaml", "--slo", "ttft_p95=300ms", "--think-time", "1s"]
+    call = [
+        "capacity",
+        "--sessions",
+        *ask,
+        "--rounds",
+        "4",
+        "--prompt-tokens",
+        "300",
+        "--output-tokens",
+        "60",
+    ]
+    alike = answer(capsys, *call, "--num-requests", "400")
+    spread = ["--prompt-tokens-stdev", "30", "--output-tokens-stdev", "6"]
+    unlike = answer(capsys, *call, "--num-requests", "1600", *spread)
+    assert alike["are_alike"]
+    assert alike["low"] <= alike["sessions"] < unlike["sessions"] <= alike["high"]
+
+
 def test_rounds_that_outgrow_the_server_are_shown_and_count_against_the_limit(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

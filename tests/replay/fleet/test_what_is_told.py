@@ -138,6 +138,44 @@ def test_a_formula_counts_what_a_request_takes_outside_of_the_engine(folder: Pat
 
 
 @pytest.mark.parametrize(
+    ("active", "rate", "within"), [(20, 13.5, 0.16), (50, 26.0, 0.24), (100, 38.0, 0.33)]
+)
+def test_a_formulas_first_token_is_near_the_simulations_and_later_by_what_is_handed_on(
+    folder: Path, active: float, rate: float, within: float
+) -> None:
+    """Of an engine that schedules a step ahead; short by what prompts wait for each other's compute."""
+    rng = np.random.default_rng(1)
+    lengths = Lengths(
+        input_tokens=np.ceil(rng.lognormal(5.5, 0.6, 2000)).clip(1, 4000),
+        output_tokens=np.ceil(rng.lognormal(4.8, 0.6, 2000)).clip(1, 1000),
+    )
+    formula, seen = [], []
+    for handed_on in (0, 125):
+        text = TWIN.replace("hardware: GPU", "").replace(", async_scheduling: false", "")
+        text = text.replace("max_num_seqs: 32", "max_num_seqs: 256").replace(
+            "num_batched_tokens: 2048", "num_batched_tokens: 8192"
+        )
+        text = text.replace("num_gpu_blocks: 3000", "num_gpu_blocks: 20000").replace("beta1: 40", "beta1: 20")
+        (folder / "many.yaml").write_text(text.replace("alpha2: 0", f"alpha2: 0, alpha3: {handed_on}"))
+        source = read_source("many.yaml", lengths, context=8192)
+        pool = pool_at(source.profile, lengths, rate, context=8192, engines=1)
+        assert pool.active == pytest.approx(active, rel=0.05)
+        run = verify(
+            source,
+            lengths,
+            rate,
+            engines=1,
+            service_s=pool.service_s,
+            seed=1,
+            asked=RunLength(num_requests=8000),
+        )
+        formula.append(pool.ttft_p99_s)
+        seen.append(run.ttft_p99.value)
+    assert formula == pytest.approx(seen, rel=within)
+    assert formula[1] - formula[0] == pytest.approx(seen[1] - seen[0], rel=0.25)
+
+
+@pytest.mark.parametrize(
     ("held_out", "doubt"),
     [
         (

@@ -28,6 +28,7 @@ from replay.search.evaluation import (
     _token_rate,
 )
 from replay.search.highest import (
+    NEAR_STEP,
     HighestRate,
     _narrowed,
     bisect,
@@ -62,7 +63,7 @@ def test_a_search_begins_at_what_all_at_once_comes_to_or_at_a_rate_that_holds() 
     assert list(known.seen)[:3] == [0.5 * IDLE, 0.5, 1.0]
     known = known_of(10.0, scale=99.0)
     assert search(known, least=0.75).low == pytest.approx(10, rel=0.006)
-    assert list(known.seen)[:3] == [0.75 * IDLE, 0.75, 1.5]
+    assert list(known.seen)[:3] == [0.75 * IDLE, 0.75, 0.75 * NEAR_STEP]
     known.loads = [SimpleNamespace(scale_per_s=lambda each=each: each) for each in (2.0, 4.0)]
     known.seen.clear()
     search(known)
@@ -103,6 +104,14 @@ def test_a_search_for_more_than_a_rate_says_none_after_one_simulation(
     del known.seen[0.5]
     found = highest_above(trace_of, twin, LIMITS, least=9.0)
     assert (found.rate_per_s, found.asks) == (pytest.approx(10, rel=0.006), 700)
+    known.seen.clear()
+    found = highest_above(trace_of, twin, LIMITS, least=9.0, alike=(9.5, 10.5))
+    assert (found.rate_per_s, list(known.seen)) == (9.5, [9.0, 9.5, 10.5, 9.5 * IDLE])
+    assert found.found is not None
+    assert found.found.broken is known.seen[10.5]
+    for beside in ((9.2, 9.5), (10.5, 11.0)):  # the capacity is above both, or below both
+        found = highest_above(trace_of, twin, LIMITS, least=9.0, alike=beside)
+        assert found.rate_per_s == pytest.approx(10, rel=0.006)
 
 
 def aimed(known: Any, low: float, high: float, *, tolerance: float) -> list[float]:  # noqa: ANN401

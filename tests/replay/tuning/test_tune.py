@@ -15,6 +15,7 @@ from replay.capacity.capacity import capacity_of_draws, short_run_note
 from replay.capacity.text import facts_of
 from replay.search.highest import TOLERANCE
 from replay.search.workload_draws import Drawing
+from replay.tuning import candidate_search
 from replay.tuning.candidate_search import ALIKE, search
 from replay.tuning.candidates import candidates_of
 from replay.tuning.flags import flags_of
@@ -53,8 +54,10 @@ def drawn(num_requests: int = 600) -> Trace:
     return trace_from_options(options)
 
 
-def drawn_with_seed(seed: int) -> Trace:
-    options = WorkloadOptions(rate=1.0, prompt_tokens=200, output_tokens=60, num_requests=3000, seed=seed)
+def drawn_with_seed(seed: int, num_requests: int = 3000) -> Trace:
+    options = WorkloadOptions(
+        rate=1.0, prompt_tokens=200, output_tokens=60, num_requests=num_requests, seed=seed
+    )
     return trace_from_options(options)
 
 
@@ -143,6 +146,32 @@ def test_servers_are_ranked_by_runs_that_are_long_enough_for_the_best(config: Pa
     assert tuned.asks == 0
     assert max(lengths) > 600
     assert tuned.best[0][0].name == "max_num_seqs=512"
+
+
+def test_the_best_few_are_measured_longer_only_where_the_gain_is_not_clear(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four times the seats serve more by far, a quarter serves less; a step a little shorter, a little more."""
+    monkeypatch.setattr(candidate_search, "NUM_CLEAR", 9_000)
+    monkeypatch.setattr(candidate_search, "NUM_MEASURED", 18_000)
+    fixed = ["engine.max_num_batched_tokens=512", "engine.enable_chunked_prefill=true"]
+    for varied, asked in (
+        (["engine.max_num_seqs=16,64"], [3000]),
+        (["engine.max_num_seqs=4,16"], [3000]),
+        (["latency.coefficients.beta2=14,20", "engine.max_num_seqs=16"], [3000, 6000]),
+    ):
+        found = candidates_of(config, None, [*varied, *fixed])
+        lengths: list[int] = []
+
+        def drawing(num_requests: int, seeds: int, lengths: list[int] = lengths) -> list[Trace]:
+            lengths.append(num_requests)
+            return [drawn_with_seed(seed, num_requests) for seed in range(seeds)]
+
+        tuned = search(
+            [drawn(3000)], found.tried, LIMITS, keep=1, drawing=Drawing(draw=drawing, seeds=3, most_seeds=3)
+        )
+        assert lengths == asked
+        assert {each.num_requests for each in (tuned.own[1], tuned.best[0][1])} == {asked[-1]}
 
 
 def test_one_rate_is_no_rates(config: Path) -> None:

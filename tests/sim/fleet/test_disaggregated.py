@@ -228,3 +228,13 @@ def test_a_sweep_shows_up_to_four_times_as_many_of_each_the_cheapest_first(
 def test_where_either_pool_cannot_keep_its_part_there_is_no_fleet(objective: Objective) -> None:
     """A prompt alone takes 31.5 ms, 1.8 times as long with its transfer; an iteration more than 10 ms."""
     assert sweep_disaggregated((ENGINE, ENGINE), one_kind(250, 9), 1.0, objective, context=400) == []
+
+
+def test_both_front_ends_hand_on_a_first_token_the_decode_engines_after_the_others() -> None:
+    seen, slow = (
+        at(10.0, one_kind(250, 9), prefill=each, decode=each)
+        for each in (ENGINE, replace(ENGINE, handed_on_s=0.01))
+    )
+    active = (seen.tpot_s - 0.01) / (0.002 * 0.258)
+    assert active > 0.5
+    assert slow.ttft_p99_s - seen.ttft_p99_s == pytest.approx(0.01 * (2 + active), abs=4e-6)

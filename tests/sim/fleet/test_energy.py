@@ -88,7 +88,7 @@ def test_less_power_leaves_fewer_slots_and_a_queue_that_grows() -> None:
     assert cut.utilization == pytest.approx(RATE / left.capacity, rel=EXACT)
     assert cut.ttft_p99_s == math.inf
     expected = (1.0 - left.own_s[1]) * left.capacity / (RATE - left.capacity)
-    assert cut.lasts_s == pytest.approx(expected, rel=EXACT)
+    assert cut.lasts_s == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("number", range(1, 9))
@@ -135,4 +135,6 @@ def test_the_prefill_beside_the_queue_is_the_99th_percentile_and_not_the_longest
     capacity = cut.slots / (busy.mean_iterations * busy.iteration_s(cut.slots))
     own = 0.01 + cut.slots * busy.decode_s
     assert 90 * own > 0.5
-    assert cut.lasts_s == pytest.approx((0.5 - own) * capacity / (rate - capacity), rel=EXACT)
+    shown, step = 1 - 0.005 / 0.995 / (1 - math.exp(-cut.slots)), busy.iteration_s(cut.slots)
+    unqueued = own + shown * step  # what is left of 1 of 100 beside the long one comes late in a step
+    assert cut.lasts_s == pytest.approx((0.5 - unqueued) * capacity / (rate - capacity), rel=1e-4)

@@ -127,3 +127,14 @@ def test_a_prompts_compute_comes_before_its_first_token_and_in_the_time_of_its_s
     seen = run(replace(SECOND, prefill_token_s=0.5, prefill_pair_s=0.01), [2.0], (10.0, 4.0))
     assert seen.first_token_s == pytest.approx([2 + 1 + 5.55])
     assert seen.end_s == pytest.approx([2 + 5 + 5.55])
+
+
+def test_a_first_token_waits_for_the_outputs_before_it() -> None:
+    """4 of 5 iterations bring an output, handed on in 0.1 s; the last token is never before the first."""
+    slow = replace(SECOND, handed_on_s=0.1)
+    seen = run(slow, [0.0, 0.5, 0.75], *[(10.0, 4.0)] * 3)
+    plain = run(SECOND, [0.0, 0.5, 0.75], *[(10.0, 4.0)] * 3)
+    assert (seen.first_token_s - plain.first_token_s).tolist() == pytest.approx([0.1, 0.18, 0.26])
+    assert seen.end_s.tolist() == plain.end_s.tolist()
+    late = run(replace(SECOND, handed_on_s=5.0), [0.0], (10.0, 4.0))
+    assert late.end_s.tolist() == late.first_token_s.tolist() == [6.0]

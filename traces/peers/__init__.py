@@ -1,0 +1,1 @@
+"""What other tools call things that vtwin has under a name of its own."""

@@ -72,8 +72,7 @@ from calibrate.fit.uncertainty import (
     flat_surface,
     uncertainty,
 )
-from replay.twin import twin_of
-from replay.twin.server.cuda_graphs import without_derived_launch
+from replay.twin import twin_of, without_derived_launch
 from sim import Blackbox, Extended, Physics, Profiled
 from traces import ConfigError, TraceError
 

@@ -45,8 +45,8 @@ def _here(runs: Sequence[SweepRun]) -> Iterator[Row]:
 
 
 def _by_processes(runs: Sequence[SweepRun], *, jobs: int) -> Iterator[Row]:
-    """Yield rows as they are finished; a run whose process is killed is tried again, in the end alone."""
-    left, num_at_once = list(runs), min(jobs, len(runs))
+    """Yield rows as they are finished; a run whose process is killed is tried again, in the end alone and twice."""
+    left, num_at_once, tried_alone = list(runs), min(jobs, len(runs)), set[SweepRun]()
     while left:
         here = left if num_at_once > 1 else left[:1]
         killed: dict[SweepRun, BrokenProcessPool] = {}
@@ -56,8 +56,10 @@ def _by_processes(runs: Sequence[SweepRun], *, jobs: int) -> Iterator[Row]:
             else:
                 yield as_row(run, ended) if isinstance(ended, BaseException) else ended
         if num_at_once == 1:
-            yield from ({**as_row(run, error), "error": KILLED} for run, error in killed.items())
-            left = left[1:]
+            again = [run for run in killed if run not in tried_alone]
+            tried_alone.update(again)
+            yield from ({**as_row(run, killed[run]), "error": KILLED} for run in killed if run not in again)
+            left = [*again, *left[1:]]
         else:
             num_at_once = 1 if len(killed) == len(left) else num_at_once
             left = list(killed)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from replay.twin.own.own_code import with_code_option
     from replay.twin.placeholder import placeholder_notes
     from replay.twin.profiled_table import AFTER, StepTableFile, write_step_tables
+    from replay.twin.server.cuda_graphs import without_derived_launch
 
 __all__ = [
     "AFTER",
@@ -31,6 +32,7 @@ __all__ = [
     "usual_physics",
     "version_number",
     "with_code_option",
+    "without_derived_launch",
     "write_step_tables",
 ]
 
@@ -49,6 +51,7 @@ _HOMES = {
     "usual_physics": "replay.twin.latency",
     "version_number": "replay.twin.defaults",
     "with_code_option": "replay.twin.own.own_code",
+    "without_derived_launch": "replay.twin.server.cuda_graphs",
     "write_step_tables": "replay.twin.profiled_table",
 }
 

@@ -138,8 +138,8 @@ def test_compare_and_fleet_tell_it(tmp_path: Path, capsys: pytest.CaptureFixture
         "--profile",
         str(tmp_path / "twin.yaml"),
     ]
-    assert vtwin.main([*asked, "--slo", "ttft_p99=900ms", "--rate", "12", "--no-verify"]) == 0
+    assert vtwin.main([*asked, "--slo", "ttft_p99=900ms", "--rate", "16", "--no-verify"]) == 0
     assert (
-        "twin: nobody told the size of the KV cache: 5 engines by formula, with 25% less 6"
+        "twin: nobody told the size of the KV cache: 7 engines by formula, with 25% less 8"
         in capsys.readouterr().out
     )

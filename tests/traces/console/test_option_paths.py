@@ -16,6 +16,8 @@ CALLS = {
     **BASES,
     "report": ["t"],
     "demo": [],
+    "profiles list": ["twin.yaml"],
+    "profiles show": ["twin.yaml"],
     "config show": ["--config", "twin.yaml"],
     "trace export": ["t", "--to", "azure", "--output", "exported.csv"],
 }

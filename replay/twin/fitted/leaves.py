@@ -17,7 +17,13 @@ from replay.twin.keys.fitted_on_keys import WORDS
 from sim import minor_version
 from traces import ConfigError
 
-OF_A_STEP = ("async_scheduling", "pipeline_parallel_size", "num_speculative_tokens", *WORDS[1:])
+OF_A_STEP = (
+    "async_scheduling",
+    "enforce_eager",
+    "pipeline_parallel_size",
+    "num_speculative_tokens",
+    *WORDS[1:],
+)
 """Flags that change what a step takes."""
 STEPS_TOKENS = "max_num_batched_tokens"
 AS_IT_IS = "auto"
@@ -69,6 +75,8 @@ def _flags_out(fitted: Mapping[str, Flag], asked: Mapping[str, Flag]) -> list[st
     found = []
     for name, value in asked.items():
         own = fitted.get(name, AS_IT_IS if name in WORDS else None)
+        if own is None and name in OF_A_STEP:
+            found.append(f"{name} {_shown(value)}: the file does not say what it was fitted with")
         if own is None or own == value:
             continue
         if name in OF_A_STEP:

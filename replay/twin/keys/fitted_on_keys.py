@@ -13,7 +13,7 @@ WHOLE = (
     "pipeline_parallel_size",
     "num_speculative_tokens",
 )
-SWITCHES = ("enable_prefix_caching", "enable_chunked_prefill", "async_scheduling")
+SWITCHES = ("enable_prefix_caching", "enable_chunked_prefill", "async_scheduling", "enforce_eager")
 WORDS = ("scheduling_policy", "dtype", "quantization", "kv_cache_dtype")
 FLAGS = (*WHOLE, *SWITCHES, *WORDS)
 """The server's flags that a profile keeps, under vLLM's names."""

@@ -124,6 +124,10 @@ def test_a_question_inside(capsys: pytest.CaptureFixture[str]) -> None:
         (("--input-len", "1800"), "prompts by a factor 2.0 (1800 tokens, fitted up to 900)"),
         (("--output-len", "400"), "outputs by a factor 2.0 (400 tokens, fitted up to 200)"),
         (("--flags", "--no-async-scheduling"), "async_scheduling false, fitted with true"),
+        (
+            ("--flags", "--enforce-eager"),
+            "enforce_eager true: the file does not say what it was fitted with",
+        ),
         (("--flags", "--kv-cache-dtype fp8"), "kv_cache_dtype fp8, fitted with auto"),
     ],
 )

@@ -9,6 +9,7 @@ import numpy as np
 from sim.config import EngineConfig, Record
 from sim.countable import CHANGED_BY_COUNTING, may_be_counted
 from sim.engine.control import hold_requests, join_requests
+from sim.engine.counting.counted_run import LACKS_BLOCKS
 from sim.engine.dtypes import ABORTED, FINISHED, NEVER, PENDING
 from sim.engine.initial_state import (
     first_state,
@@ -22,7 +23,6 @@ from sim.engine.initial_state import (
 )
 from sim.engine.kv_cache.session_kv import lineage_records, with_session_kv
 from sim.engine.optional.encoder_cache import asks_for_images, image_tables, with_images
-from sim.engine.counting.counted_run import LACKS_BLOCKS
 from sim.engine.run import NEEDS_ROOM, run
 from sim.engine.run_variants import Run, run_of, run_plain_counted
 from sim.engine.state import State, columns, with_fresh_rows, with_rows_of

@@ -802,7 +802,7 @@ COUNTING = np.dtype(
         ("num_scheduled", np.int64),  # steps
         ("num_decodes", np.int64),  # requests that the next step computes a token of,
         ("context_tokens", np.int64),  # and the KV entries that it reads for them
-        ("num_surplus", np.int64),  # likewise, of requests whose last token is in flight: an EOS, not seen yet
+        ("num_surplus", np.int64),  # likewise, of requests whose last token, an EOS, is in flight
         ("surplus_context_tokens", np.int64),
         ("prefilling", np.int64),  # the one request of whose prompt a part is computed, NEVER
         ("num_ends", np.int64),  # in the heap

@@ -6,8 +6,8 @@ request is preempted, and each step computes a token of every request whose prom
 step gives a request its last token, so it is touched when it is admitted, when its prompt is done, and then.
 
 Every step is decided as ``run`` decides it; outcomes, totals, spans and counts of steps are the same bits
-(``tests/sim/engine/counting``). What may be counted, ``sim/resumable.py:Engine.may_count`` says. A run ends here with
-its last request, or, with LACKS_BLOCKS, as soon as the second condition fails; then it has to be begun anew, by ``run``.
+(``tests/sim/engine/counting``). What may be counted, ``sim/countable.py`` says. A run ends here with its last request,
+or, with LACKS_BLOCKS, as soon as the second condition fails; then it has to be begun anew, by ``run``.
 """
 
 from __future__ import annotations
@@ -37,9 +37,8 @@ _NO_HORIZON = 1 << 62
 @part
 def has_room_for_spans(s: State) -> bool:
     """Return whether the log of spans can take another jump, or another step."""
-    return not s.engine[0].settings.log_spans or s.engine[0].log_fill.num_spans + len(s.ends_us) <= len(
-        s.spans
-    )
+    fill = s.engine[0].log_fill
+    return not s.engine[0].settings.log_spans or fill.num_spans + len(s.ends_us) <= len(s.spans)
 
 
 @phase

@@ -1,5 +1,6 @@
-"""One step while blocks are counted: as ``schedule`` and ``update_from_output`` take it, with each request touched only
-when it is admitted, when its prompt is done, and at its last token.
+"""One step while blocks are counted: what ``schedule`` and ``update_from_output`` do.
+
+Each request is touched only when it is admitted, when its prompt is done, and at its last token.
 """
 
 from __future__ import annotations

@@ -25,7 +25,10 @@ def roomy(case: Case, *, num_blocks: int = ROOMY, host_us: float = 0.0, cap: int
     """Return a case whose requests share no content, in a cache of so many blocks."""
     n = len(case.requests)
     alone = replace(
-        case.requests, hash_offsets=np.zeros(n + 1, np.int64), hash_ids=np.zeros(0, np.int64), hash_counts=None
+        case.requests,
+        hash_offsets=np.zeros(n + 1, np.int64),
+        hash_ids=np.zeros(0, np.int64),
+        hash_counts=None,
     )
     case = replace(case.under(num_gpu_blocks=num_blocks, long_prefill_token_threshold=0), requests=alone)
     if cap and case.closed_loop is None:

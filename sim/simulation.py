@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.config import EngineConfig, InvalidConfig, Record
+from sim.countable import CHANGED_BY_COUNTING, may_be_counted
 from sim.engine.control import join_requests
 from sim.engine.dtypes import NEVER
 from sim.engine.initial_state import with_more_room
@@ -176,7 +177,8 @@ def simulate(
     started = time.thread_time()
     engine = Engine(requests, config, latency, record=record, coalesce=coalesce)
     _hold(engine, closed_loop, max_concurrency)
-    engine.advance(FOREVER if until_us is None else until_us)
+    if until_us is not None or not engine.count_to_the_end(requests):
+        engine.advance(FOREVER if until_us is None else until_us)
     cpu_s = time.thread_time() - started
     outcomes, written = engine.outcomes(), engine.written()
     refused_us = outcomes.queued_us[outcomes.status == Status.REJECTED].max(initial=0)
@@ -221,25 +223,39 @@ class Simulator:
         self._engine = Engine(requests, config, Blackbox())
         self._by_deadline = self._engine._state.deadlines[: self._num_deadlines()].copy()
         _take_back_joins(self._engine._state)
-        self._memory, self._state = _in_one_piece(with_more_room(self._engine._state))
+        self._memory, self._state, self._num_changed = _in_one_piece(with_more_room(self._engine._state))
         self._fresh = self._memory.copy()
         self._latest = self._state
+        self._counts = may_be_counted(self._state, requests, is_paced=self._pacing != (None, None))
 
     def _num_deadlines(self) -> int:
         return int(self._engine._state.engine[0].queues.num_deadlines)
 
     def outcomes(self, latency: LatencyModel) -> Outcomes:
         """Return every request's outcome with this latency model, all steps taken."""
+        if self._counts:
+            self._begin(latency, num_bytes=self._num_changed)
+            if self._engine._count():
+                return self._done()
+            self._counts = False  # nor would most others
+        self._begin(latency, num_bytes=len(self._memory))
+        self._engine.advance(FOREVER)
+        return self._done()
+
+    def _begin(self, latency: LatencyModel, *, num_bytes: int) -> None:
+        """Bring the first so many bytes of the engine's arrays back to where they began, and let its requests join."""
         engine, requests = self._engine, self._requests
-        np.copyto(self._memory, self._fresh)
+        np.copyto(self._memory[:num_bytes], self._fresh[:num_bytes])
         self._state.engine["settings"]["latency_kind"] = latency.engine_kind
         queued_us = requests.arrival_us + latency.queue_delay_us(requests.prompt_tokens)
         self._state.requests["queued_us"][: len(requests)] = queued_us
         engine._latency, engine._state = latency, self._state_with(latency)
         join_requests(engine._engines(), 0, joining_order(queued_us, requests.arrival_us), self._by_deadline)
         _hold(engine, *self._pacing)
-        engine.advance(FOREVER)
-        outcomes = engine.outcomes()
+
+    def _done(self) -> Outcomes:
+        """Return the outcomes of a run that is over."""
+        outcomes = self._engine.outcomes()
         outcomes.status[outcomes.status == Status.UNFINISHED] = Status.STUCK
         return outcomes
 
@@ -265,15 +281,19 @@ def _take_back_joins(state: State) -> None:
     state.requests["next_waiting"] = state.requests["previous_waiting"] = NEVER
 
 
-def _in_one_piece(state: State) -> tuple[NDArray[np.uint8], State]:
-    """Return one block of memory and the state whose arrays all lie in it, each from a cache line's start."""
-    sizes = [-(-array.nbytes // CACHE_LINE) * CACHE_LINE for array in state]
-    memory = np.zeros(sum(sizes) + CACHE_LINE, np.uint8)
+def _in_one_piece(state: State) -> tuple[NDArray[np.uint8], State, int]:
+    """Return one block of memory and the state whose arrays all lie in it, each from a cache line's start.
+
+    Those that a run changes which counts blocks come first; they end where the last number says.
+    """
+    sizes = {name: -(-array.nbytes // CACHE_LINE) * CACHE_LINE for name, array in state._asdict().items()}
+    memory = np.zeros(sum(sizes.values()) + CACHE_LINE, np.uint8)
     memory = memory[-memory.ctypes.data % CACHE_LINE :]
-    arrays, start = [], 0
-    for array, size in zip(state, sizes, strict=True):
+    arrays, start = {}, 0
+    for name in sorted(sizes, key=lambda name: name not in CHANGED_BY_COUNTING):
+        array = getattr(state, name)
         place = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape).view(type(array))
         place[...] = array
-        arrays.append(place)
-        start += size
-    return memory, State(*arrays)
+        arrays[name] = place
+        start += sizes[name]
+    return memory, State(**arrays), sum(sizes[name] for name in CHANGED_BY_COUNTING)

@@ -324,10 +324,14 @@ BATCH = np.dtype(
         ("num_told_loads", np.int64),  # these two: of native offloading, likewise
         ("num_told_stores", np.int64),
         *((name, np.int64) for name in STEP_SUMS),
+        # these three: sim/engine/counting
+        ("num_first_tokens", np.int64),  # requests that it gives their first token
+        ("num_last_tokens", np.int64),  # and their last, if that is not their first
+        ("num_surplus", np.int64),  # of its decodes, those whose request has all its tokens
     ],
     align=True,
 )
-"""A step that was scheduled; its requests stand in ``State.entries``."""
+"""A step that was scheduled; its requests stand in ``State.entries``, unless blocks are counted."""
 
 TRAIT = np.dtype(
     [("adapter", np.int32), ("num_encoder_tokens", np.int32), ("is_guided", np.int64)], align=True
@@ -792,6 +796,26 @@ KV_OFFLOAD = np.dtype(
 )
 """Native offloading: worthless where ``has_kv_offloading`` is 0."""
 
+COUNTING = np.dtype(
+    [
+        ("num_blocks", np.int64),  # that the running requests come to need, all together
+        ("num_scheduled", np.int64),  # steps
+        ("num_decodes", np.int64),  # requests that the next step computes a token of,
+        ("context_tokens", np.int64),  # and the KV entries that it reads for them
+        ("num_surplus", np.int64),  # likewise, of requests whose last token, an EOS, is in flight
+        ("surplus_context_tokens", np.int64),
+        ("prefilling", np.int64),  # the one request of whose prompt a part is computed, NEVER
+        ("num_ends", np.int64),  # in the heap
+        ("num_pushed", np.int64),  # onto it so far
+        ("first_of_firsts", np.int64),  # the list of requests whose first token is in flight
+        ("last_of_firsts", np.int64),
+        ("first_of_lasts", np.int64),  # and of those whose last token is
+        ("last_of_lasts", np.int64),
+    ],
+    align=True,
+)
+"""Where a run that counts blocks stands (``sim/engine/counting``); worthless to one that hands them out."""
+
 ENGINE = np.dtype(
     [
         ("settings", SETTINGS),
@@ -804,6 +828,7 @@ ENGINE = np.dtype(
         ("kv_transfers", KV_TRANSFERS),
         ("kv_offload", KV_OFFLOAD),
         ("encoder", ENCODER),
+        ("counting", COUNTING),
     ],
     align=True,
 )

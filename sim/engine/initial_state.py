@@ -206,6 +206,8 @@ def first_state(
     engine = st.records(1, dt.ENGINE)
     engine["settings"] = settings = settings_of(config, latency, record=record)
     engine["queues"] = _queues(config, num_blocks=num_blocks, num_hashes=num_hashes)
+    for name in ("prefilling", "first_of_firsts", "first_of_lasts"):
+        engine["counting"][name] = dt.NEVER
     seats, has_tier = config.max_num_seqs, config.has_cpu_tier
     num_groups = config.num_kv_cache_groups
     groups = group_records(config)

@@ -13,6 +13,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from sim.engine import dtypes as dt
+from sim.engine.counting.counted_run import run_counted
 from sim.engine.run import run
 from sim.engine.state import Records, State
 from sim.jit.compile import variant_entry
@@ -79,7 +80,10 @@ KNOWN: Mapping[RunVariant, Mapping[str, int]] = {
 
 Run = Callable[[Table, int, int, bool], int]
 
-run_plain = variant_entry(run, CompiledVariant("plain", KNOWN["plain"]))
+_PLAIN = CompiledVariant("plain", KNOWN["plain"])
+
+run_plain = variant_entry(run, _PLAIN)
+run_plain_counted = variant_entry(run_counted, _PLAIN)
 run_hybrid = variant_entry(run, CompiledVariant("hybrid", KNOWN["hybrid"]))
 
 RUNS: Mapping[RunVariant, Run] = {"plain": run_plain, "hybrid": run_hybrid, "whole": run}

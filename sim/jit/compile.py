@@ -33,6 +33,7 @@ NOT_COMPILED = (
     "fleet",
     "simulation.py",
     "resumable.py",
+    "countable.py",
     "engine_ready.py",
     "records/run_results.py",
     "cluster/infrastructure",

@@ -13,7 +13,7 @@ from calibrate.fit.objective.simulated_trace import SimulatedTrace
 
 THREADS = 2
 """Simulations at a time; the engine runs without the interpreter's lock."""
-WORTH_A_THREAD = 500
+WORTH_A_THREAD = 5000
 """Requests of a trace from which threads pay off: with fewer, the engine, which needs no lock, is the smaller part."""
 CLOSE_BY = 0.01
 """The distance of the averaged runs, relative to the coefficients."""

@@ -126,6 +126,18 @@ def with_added_time(s: State, batch: int, compute_us: int) -> int:
     return duration_us
 
 
+@part
+def with_host_time(s: State, num_tokens: int, has_prefill: bool, compute_us: int) -> int:
+    """Return how long a step of requests without traits takes that its latency model gives ``compute_us``."""
+    settings = s.engine[0].settings
+    added = settings.host_step_us
+    if has_prefill:
+        added += settings.host_prefill_us
+    duration_us = lengthened_us(launched_us(s, num_tokens, compute_us), 1.0, added)
+    hold_duty(s, duration_us - compute_us)
+    return duration_us
+
+
 @phase
 def describe_running(s: State, num_steps: int) -> bool:
     """Note what a jump of the running requests adds to each of its steps; return False when it would load an adapter.

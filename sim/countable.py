@@ -1,0 +1,63 @@
+"""Which runs may count KV blocks instead of handing them out (``sim/engine/counting``): a list that refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.engine import dtypes as dt
+from sim.engine.run_variants import variant_for
+from sim.engine.state import State, columns
+from sim.requests import Requests
+
+CHANGED_BY_COUNTING = ("engine", "requests", "taken_in_us", "batch_sizes", "step_tokens", "step_times")
+"""Arrays whose contents a run that counts changes and another run reads; it uses others for scratch."""
+
+
+def may_be_counted(state: State, requests: Requests, *, is_paced: bool) -> bool:
+    """Return whether an engine that has these requests, all that it gets, may count blocks until they might lack.
+
+    ``is_paced``: a completion lets the next request go.
+    """
+    settings = columns(state.engine)[0]["settings"]
+    return (
+        variant_for(state.engine) == "plain"
+        and _is_simple(settings)
+        and _are_simple(columns(state.requests), settings, is_paced=is_paced)
+        and not (settings["enable_prefix_caching"] and shares_blocks(requests))
+    )
+
+
+def _is_simple(settings: Any) -> bool:  # noqa: ANN401 - numpy's record
+    """Return whether all that the settings ask for is what a run that counts knows."""
+    unknown = ("log_steps", "log_tokens", "log_completions", "pauses_at_completions", "has_deadlines")
+    return (
+        not any(settings[name] for name in unknown)
+        and settings["long_prefill_token_threshold"] == 0
+        and settings["max_num_seqs"] <= settings["max_num_batched_tokens"]
+        and settings["max_concurrent_batches"] <= 2
+    )
+
+
+def _are_simple(rows: NDArray[Any], settings: Any, *, is_paced: bool) -> bool:  # noqa: ANN401 - numpy's record
+    """Return whether each request can be computed alone, and none that another waits for is refused."""
+    is_in = rows["status"] != dt.REJECTED
+    if is_paced and not is_in.all():
+        return False
+    longest = rows["max_total_tokens"].max(initial=0, where=is_in)
+    prompt = rows["num_prompt_tokens"].max(initial=0, where=is_in)
+    fits_a_step = settings["enable_chunked_prefill"] or prompt <= settings["max_num_batched_tokens"]
+    return bool(longest <= settings["max_model_len"] and fits_a_step)
+
+
+def shares_blocks(requests: Requests) -> bool:
+    """Return whether a content stands in the prompts of two requests, or twice in one's."""
+    counts, starts = requests.num_hashes, requests.hash_starts
+    total = int(counts.sum())
+    if total == 0:
+        return False
+    ends = np.cumsum(counts)
+    places = np.arange(total) + np.repeat(starts - ends + counts, counts)
+    return bool(np.bincount(requests.hash_ids[places]).max() > 1)

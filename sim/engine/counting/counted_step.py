@@ -1,0 +1,195 @@
+"""One step while blocks are counted: what ``schedule`` and ``update_from_output`` do.
+
+Each request is touched only when it is admitted, when its prompt is done, and at its last token.
+"""
+
+from __future__ import annotations
+
+from sim.engine.counting.ends import (
+    next_end,
+    pop_end,
+    push_end,
+    put_first,
+    put_last,
+    take_first,
+    take_last,
+)
+from sim.engine.deadlines import learnt_us
+from sim.engine.dtypes import FINISHED, NEVER, RUNNING
+from sim.engine.kv_cache.prefix_cache import cdiv
+from sim.engine.log import count_steps, log_span
+from sim.engine.optional.added_time import with_host_time
+from sim.engine.state import State
+from sim.engine.step_time.step_duration import first_seen_us, output_delay_us, take_step
+from sim.engine.step_time.step_sums import clear_sums, sums_of
+from sim.engine.waiting import drop_refused_before, peek_request, release_held, remove_request
+from sim.jit.compile import part, phase
+from sim.latency.batch import sums_of_share
+
+
+@part
+def length_limit(s: State, request: int) -> int:
+    """Return where the scheduler knows that a request ends: not at an EOS that it has not seen."""
+    return s.length_limit[request] if request < len(s.length_limit) else s.requests[request].max_total_tokens
+
+
+@part
+def num_blocks_needed(s: State, request: int) -> int:
+    """Return how many blocks a request has in the end, one for a token behind an EOS in flight included."""
+    settings, r = s.engine[0].settings, s.requests[request]
+    return cdiv(r.max_total_tokens + settings.async_scheduling, settings.block_size)
+
+
+@part
+def may_lack_blocks(s: State, request: int) -> bool:
+    """Return whether the cache might not hold a request beside all that run, each with all that it comes to need."""
+    settings, queues, c = s.engine[0].settings, s.engine[0].queues, s.engine[0].counting
+    kept_free = settings.watermark_blocks if queues.num_running > 0 else 0
+    return c.num_blocks + num_blocks_needed(s, request) + kept_free > queues.num_free_blocks
+
+
+@phase
+def note_surplus(s: State, request: int) -> None:
+    """Have the next step compute a token behind a request's last one, if the scheduler does not know that it is."""
+    c, r = s.engine[0].counting, s.requests[request]
+    if length_limit(s, request) > r.max_total_tokens:
+        c.num_surplus += 1
+        c.surplus_context_tokens += r.max_total_tokens
+
+
+@part
+def begin_step(s: State, batch: int) -> None:
+    """Put a token of each request that decodes into a batch, and sort out whose last one it is."""
+    totals, c, b = s.engine[0].totals, s.engine[0].counting, s.batches[batch]
+    b.step = totals.num_steps
+    totals.num_steps += 1
+    c.num_scheduled += 1
+    clear_sums(s, batch)
+    b.num_first_tokens = b.num_last_tokens = 0
+    b.num_surplus = c.num_surplus
+    b.num_entries = b.num_decode_tokens = c.num_decodes + c.num_surplus
+    b.decode_context_tokens = c.context_tokens + c.surplus_context_tokens
+    c.num_surplus = c.surplus_context_tokens = 0
+    c.context_tokens += c.num_decodes
+    while c.num_ends > 0 and next_end(s) == c.num_scheduled:
+        request = pop_end(s)
+        put_last(s, request)
+        b.num_last_tokens += 1
+        c.num_decodes -= 1
+        c.context_tokens -= s.requests[request].max_total_tokens
+        note_surplus(s, request)
+
+
+@part
+def compute_prompt(s: State, batch: int, request: int, num_tokens: int) -> None:
+    """Put the next tokens of a prompt into a batch; with its last ones it gives the first token."""
+    c, b, r = s.engine[0].counting, s.batches[batch], s.requests[request]
+    share = sums_of_share(num_tokens, r.num_computed_tokens, False)
+    b.num_entries += 1
+    b.num_prefill_tokens += share.num_prefill_tokens
+    b.prefill_pairs += share.prefill_pairs
+    b.num_prefill_seqs += 1
+    b.prefill_context_tokens += share.prefill_context_tokens
+    r.num_computed_tokens += num_tokens
+    if r.num_computed_tokens < r.num_prompt_tokens:
+        c.prefilling = request
+        return
+    c.prefilling = NEVER
+    put_first(s, request)
+    b.num_first_tokens += 1
+    num_decodes = r.max_total_tokens - r.num_prompt_tokens - 1
+    if num_decodes == 0:
+        note_surplus(s, request)
+        return
+    push_end(s, c.num_scheduled + num_decodes, request)
+    c.num_decodes += 1
+    c.context_tokens += r.num_prompt_tokens + 1
+
+
+@part
+def admit_counted(s: State, request: int) -> None:
+    """Let the head of the queue run."""
+    queues, c, r = s.engine[0].queues, s.engine[0].counting, s.requests[request]
+    remove_request(s, request)
+    queues.num_running += 1
+    c.num_blocks += num_blocks_needed(s, request)
+    r.status, r.scheduled_us = RUNNING, s.engine[0].clock.now_us
+    r.num_computed_tokens = r.num_cached_tokens = 0
+    s.engine[0].totals.num_cache_queries += r.num_prompt_tokens
+
+
+@phase
+def schedule_counted(s: State, batch: int) -> bool:
+    """Fill a batch; return False, the batch half filled, where a request might lack a block."""
+    settings, queues, c, b = s.engine[0].settings, s.engine[0].queues, s.engine[0].counting, s.batches[batch]
+    begin_step(s, batch)
+    budget = settings.max_num_batched_tokens - b.num_entries
+    if c.prefilling != NEVER and budget > 0:
+        r = s.requests[c.prefilling]
+        num_tokens = min(r.num_prompt_tokens - r.num_computed_tokens, budget)
+        budget -= num_tokens
+        compute_prompt(s, batch, c.prefilling, num_tokens)
+    while budget > 0 and queues.num_waiting > 0 and queues.num_running < settings.max_num_seqs:
+        request = peek_request(s)
+        num_tokens = min(s.requests[request].num_prompt_tokens, budget)
+        if num_tokens < s.requests[request].num_prompt_tokens and not settings.enable_chunked_prefill:
+            break
+        if may_lack_blocks(s, request):
+            return False
+        admit_counted(s, request)
+        budget -= num_tokens
+        compute_prompt(s, batch, request, num_tokens)
+    queues.has_finished_ids = 0
+    return True
+
+
+@part
+def duration_counted(s: State, batch: int, start_us: int) -> int:
+    """Return how long a batch takes that starts at ``start_us``; count it."""
+    b = s.batches[batch]
+    if b.num_entries == 0:
+        return 0
+    duration_us = take_step(s, sums_of(s, batch), start_us, b.step)
+    if s.engine[0].settings.adds_time:
+        num_tokens = b.num_prefill_tokens + b.num_decode_tokens
+        duration_us = with_host_time(s, num_tokens, b.num_prefill_tokens > 0, duration_us)
+    count_steps(s, b.num_entries, b.num_prefill_tokens, b.num_decode_tokens, duration_us, 1)
+    return duration_us
+
+
+@part
+def end_counted(s: State, request: int, now_us: int) -> None:
+    """Give a request its last token, and let a client's next one go."""
+    settings, queues, totals = s.engine[0].settings, s.engine[0].queues, s.engine[0].totals
+    c, r = s.engine[0].counting, s.requests[request]
+    r.num_tokens, r.status = r.max_total_tokens, FINISHED
+    r.last_token_us = max(now_us, r.first_token_us)
+    r.last_emission = totals.num_emissions
+    c.num_blocks -= num_blocks_needed(s, request)
+    queues.num_running -= 1
+    queues.has_finished_ids = 1
+    totals.num_completed += 1
+    if settings.is_closed_loop:
+        seen_us = r.last_token_us + output_delay_us(s.latency, r.num_tokens - r.num_prompt_tokens)
+        drop_refused_before(s, r.last_token_us)
+        release_held(s, learnt_us(s, request, seen_us))
+
+
+@part
+def update_counted(s: State, batch: int, now_us: int) -> None:
+    """Give the tokens of a batch: those that decode come first in it, then prompts, as they were admitted."""
+    totals, b = s.engine[0].totals, s.batches[batch]
+    for _ in range(b.num_last_tokens):
+        end_counted(s, take_last(s), now_us)
+    place = b.num_decode_tokens - b.num_surplus
+    for _ in range(b.num_first_tokens):
+        request = take_first(s)
+        place += 1
+        r = s.requests[request]
+        r.first_token_us = first_seen_us(s.latency, now_us, place)
+        r.first_emission = totals.num_emissions
+        if r.max_total_tokens == r.num_prompt_tokens + 1:
+            end_counted(s, request, now_us)
+    if place > 0:
+        log_span(s, now_us, 0, 1)
+        totals.num_emissions += 1

@@ -1,0 +1,101 @@
+"""Which request gets its last token in which step: known once its first token is scheduled, since none is preempted.
+
+A heap whose least element is the next end; those of one step in the order in which the requests were admitted. Its two
+columns lie in arrays that such a run has no other use for: ``State.preempted`` and ``State.running``.
+"""
+
+from __future__ import annotations
+
+from sim.engine.dtypes import NEVER
+from sim.engine.state import State
+from sim.jit.compile import part
+
+_PUSHES = 1 << 32
+"""A key is a step times this, and how many requests were pushed before."""
+
+
+@part
+def push_end(s: State, step: int, request: int) -> None:
+    """Note in which step, counted by ``num_scheduled``, a request's last token is computed."""
+    c = s.engine[0].counting
+    key, at = step * _PUSHES + c.num_pushed, c.num_ends
+    c.num_pushed += 1
+    c.num_ends += 1
+    while at > 0:
+        parent = (at - 1) >> 1
+        if s.preempted[parent] < key:
+            break
+        s.preempted[at], s.running[at] = s.preempted[parent], s.running[parent]
+        at = parent
+    s.preempted[at], s.running[at] = key, request
+
+
+@part
+def next_end(s: State) -> int:
+    """Return the step of the next end; there must be one."""
+    return s.preempted[0] // _PUSHES
+
+
+@part
+def pop_end(s: State) -> int:
+    """Take the next end out of the heap; return its request."""
+    c = s.engine[0].counting
+    request = s.running[0]
+    c.num_ends -= 1
+    length = c.num_ends
+    key, moved, at = s.preempted[length], s.running[length], 0
+    while 2 * at + 1 < length:
+        child = 2 * at + 1
+        if child + 1 < length and s.preempted[child + 1] < s.preempted[child]:
+            child += 1
+        if s.preempted[child] >= key:
+            break
+        s.preempted[at], s.running[at] = s.preempted[child], s.running[child]
+        at = child
+    s.preempted[at], s.running[at] = key, moved
+    return request
+
+
+# -- tokens in flight: a batch has the next ``num_first_tokens`` and ``num_last_tokens`` of two lists -----------------
+
+
+@part
+def put_first(s: State, request: int) -> None:
+    """Put a request at the end of those whose first token is in flight."""
+    c = s.engine[0].counting
+    s.requests[request].next_waiting = NEVER
+    if c.first_of_firsts == NEVER:
+        c.first_of_firsts = request
+    else:
+        s.requests[c.last_of_firsts].next_waiting = request
+    c.last_of_firsts = request
+
+
+@part
+def take_first(s: State) -> int:
+    """Take the head of those whose first token is in flight; there must be one."""
+    c = s.engine[0].counting
+    request = c.first_of_firsts
+    c.first_of_firsts = s.requests[request].next_waiting
+    return request
+
+
+@part
+def put_last(s: State, request: int) -> None:
+    """Put a request at the end of those whose last token is in flight."""
+    c = s.engine[0].counting
+    s.requests[request].previous_waiting = NEVER
+    if c.first_of_lasts == NEVER:
+        c.first_of_lasts = request
+    else:
+        s.requests[c.last_of_lasts].previous_waiting = request
+    c.last_of_lasts = request
+
+
+@part
+def take_last(s: State) -> int:
+    """Take the head of those whose last token is in flight; there must be one."""
+    c = s.engine[0].counting
+    request = c.first_of_lasts
+    c.first_of_lasts = s.requests[request].previous_waiting
+    return request

@@ -1,0 +1,153 @@
+"""A run that counts KV blocks gives the bits of one that hands them out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim import Blackbox, EngineConfig, Simulation, Simulator, simulate
+from sim.resumable import Engine
+from tests.examples import examples
+from tests.sim.strategies import Case, any_model, assert_same_outcomes, cases, requests_of
+
+ROOMY = 10_000
+"""Blocks that no drawn case comes near."""
+
+counted_cases = cases(closed=None, model=any_model, stopping=True)
+
+
+def roomy(case: Case, *, num_blocks: int = ROOMY, host_us: float = 0.0, cap: int = 0) -> Case:
+    """Return a case whose requests share no content, in a cache of so many blocks."""
+    n = len(case.requests)
+    alone = replace(
+        case.requests,
+        hash_offsets=np.zeros(n + 1, np.int64),
+        hash_ids=np.zeros(0, np.int64),
+        hash_counts=None,
+    )
+    case = replace(case.under(num_gpu_blocks=num_blocks, long_prefill_token_threshold=0), requests=alone)
+    if cap and case.closed_loop is None:
+        case = replace(case, max_concurrency=cap)
+    return case.under(host_step_us=host_us, host_prefill_us=host_us / 2, launch_us=7 * host_us)
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Return a list to which each call of ``count_to_the_end`` adds its answer."""
+    answers: list[bool] = []
+    original = Engine.count_to_the_end
+
+    def noted(self: Engine, requests: Any) -> bool:  # noqa: ANN401 - handed on
+        answers.append(original(self, requests))
+        return answers[-1]
+
+    monkeypatch.setattr(Engine, "count_to_the_end", noted)
+    return answers
+
+
+def assert_same_run(case: Case) -> None:
+    """Assert that all that a run tells is the same with blocks counted and with each step taken singly."""
+    fast, full = (case.run(coalesce=coalesce, record="spans") for coalesce in (True, False))
+    assert_same_outcomes(fast.outcomes, full.outcomes)
+    for field in Simulation.__dataclass_fields__:
+        if field not in ("outcomes", "engine_cpu_s", "written", "num_jumps"):
+            assert getattr(fast, field) == getattr(full, field), field
+    for name in ("batch_sizes", "step_tokens", "step_times"):
+        for column in ("values", "counts"):
+            np.testing.assert_array_equal(
+                getattr(getattr(fast, name)(), column), getattr(getattr(full, name)(), column)
+            )
+    gaps, gaps_of_full = fast.inter_token_latencies(), full.inter_token_latencies()
+    for name in ("mean_us", "p99_us", "gaps_us", "counts"):
+        np.testing.assert_array_equal(getattr(gaps, name), getattr(gaps_of_full, name), err_msg=name)
+    totals, totals_of_full = (run.written.state.engine[0].totals for run in (fast, full))
+    for name in ("num_cache_queries", "num_completed", "num_emissions"):
+        assert totals[name] == totals_of_full[name], name
+
+
+@examples(600)
+@given(counted_cases, st.sampled_from((0.0, 0.0, 3.5, 60.0)), st.sampled_from((0, 0, 1, 2, 5)))
+def test_counting_changes_nothing_that_is_told(case: Case, host_us: float, cap: int) -> None:
+    assert_same_run(roomy(case, host_us=host_us, cap=cap))
+
+
+@examples(300)
+@given(counted_cases, st.integers(8, 60))
+def test_where_blocks_may_lack_the_run_begins_anew(case: Case, num_blocks: int) -> None:
+    assert_same_run(roomy(case, num_blocks=num_blocks))
+
+
+@examples(100)
+@given(cases(closed=None, model=any_model), cases(model=any_model), st.sampled_from((ROOMY, 40)))
+def test_a_simulator_counts_where_it_can(case: Case, other: Case, num_blocks: int) -> None:
+    case = roomy(case, num_blocks=num_blocks)
+    simulator = Simulator(case.requests, case.config, closed_loop=case.closed_loop)
+    for latency in (case.latency, other.latency, case.latency):
+        expected = replace(case, latency=latency).run(coalesce=False).outcomes
+        assert_same_outcomes(simulator.outcomes(latency), expected)
+
+
+def three(**changes: Any) -> Case:  # noqa: ANN401 - settings of any kind
+    """Return a small case that counts, with some settings changed."""
+    rows = [{"arrival_us": at, "prompt": 20, "output": 5} for at in (0, 10, 5000)]
+    config = EngineConfig(num_gpu_blocks=100, max_num_seqs=8, **changes)
+    return Case(requests=requests_of(rows), config=config, latency=Blackbox(beta0=100, beta1=1, beta2=2))
+
+
+def test_most_plain_runs_count(counted: list[bool]) -> None:
+    three().run()
+    assert counted == [True]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"long_prefill_token_threshold": 5},
+        {"pipeline_parallel_size": 2},
+        {"max_num_batched_tokens": 7},
+        {"batching": "orca", "async_scheduling": False, "enable_prefix_caching": False},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_what_counting_does_not_know_is_refused(counted: list[bool], changes: dict[str, Any]) -> None:
+    assert_same_outcomes(three(**changes).run().outcomes, three(**changes).run(coalesce=False).outcomes)
+    assert not any(counted)
+
+
+def test_shared_prompts_deadlines_and_records_of_steps_are_refused(counted: list[bool]) -> None:
+    case = three()
+    requests = case.requests
+    shared = replace(requests, hash_offsets=np.array([0, 1, 2, 2]), hash_ids=np.array([0, 0]))
+    same_place = replace(
+        requests, hash_offsets=np.zeros(3, np.int64), hash_counts=np.array([1, 1, 0]), hash_ids=np.array([0])
+    )
+    for changed in (shared, same_place, replace(requests, deadline_us=np.array([-1, 9000, -1]))):
+        replace(case, requests=changed).run()
+    case.run(record="steps")
+    case.run(record="tokens")
+    assert not any(counted)
+    apart = replace(requests, hash_offsets=np.array([0, 1, 2, 2]), hash_ids=np.array([0, 1]))
+    replace(case, requests=apart).run()
+    assert counted[-1]
+
+
+def test_a_cache_that_might_run_full_is_noticed_and_nothing_is_lost(counted: list[bool]) -> None:
+    case = three(block_size=16)
+    tight = case.under(num_gpu_blocks=5)  # two requests hold two blocks each; the null block is one
+    assert_same_outcomes(tight.run().outcomes, tight.run(coalesce=False).outcomes)
+    assert counted[0]
+    tighter = case.under(num_gpu_blocks=4)
+    assert_same_outcomes(tighter.run().outcomes, tighter.run(coalesce=False).outcomes)
+    assert not counted[2]
+
+
+def test_a_horizon_is_no_end(counted: list[bool]) -> None:
+    case = three()
+    cut = simulate(case.requests, case.config, case.latency, until_us=300)
+    assert not any(counted)
+    assert cut.num_running == 2

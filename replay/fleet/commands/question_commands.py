@@ -140,28 +140,35 @@ def _disaggregated(
     known = sources[-1].kv_bytes_per_token if known is None else known
     objective, context = question.objective, question.context
     check = check_of(runs, verify=asked.verify, seed=asked.seed or 0)
+    moves = _links(asked.disagg, KV_BYTES_70B if known is None else known)
     with infeasible(), working("sizing and simulating the fleet"):
         plan = plan_disagg(
             sources, lengths, rate, objective, context=context, check=check,
-            by_formula=_by_formula(asked.disagg),
-            transfer=_links(asked.disagg, KV_BYTES_70B if known is None else known),
+            by_formula=_by_formula(asked.disagg, moves), transfer=moves,
         )  # fmt: skip
         both = (
             beside(plan, sources, lengths, rate, objective, context=context, check=check)
             if asked.disagg.beside is not False
             else None
         )
-    links = [transfer_note(plan.transfer, assumed=known is None)] if asked.verify else []
+    has_steps = not sources[-1].profile.reserves_context
+    note = transfer_note(plan.transfer, assumed=known is None, has_steps=has_steps)
+    links = [note] if asked.verify or has_steps else []
     return plan, both, [*question.notes, *arrivals, *links, *misfit_notes(question.sources)]
 
 
-def _by_formula(asked: DisaggOptions) -> Transfer:
+def _by_formula(asked: DisaggOptions, links: Disaggregation) -> Transfer:
     from sim.fleet.disaggregated import Transfer
+    from sim.fleet.handoff import Links
 
     return Transfer(
-        alpha_prefill=asked.alpha_prefill or 0.90,
-        alpha_decode=asked.alpha_decode or 0.92,
-        beta_ttft=asked.beta_ttft or 1.80,
+        alpha_prefill=asked.alpha_prefill,
+        alpha_decode=asked.alpha_decode,
+        beta_ttft=asked.beta_ttft,
+        links=Links(
+            base_s=links.kv_base_latency_us / 1e6,
+            token_s=(links.kv_bytes_per_token or 0) / links.kv_bandwidth_gbps / 1e9,
+        ),
     )
 
 

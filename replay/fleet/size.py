@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from replay.fleet.check.fewest_engines import FleetRuns, Search, is_long, terms
 from replay.fleet.check.pool import Verification, verify
@@ -55,6 +56,14 @@ class PoolPlan:
         return pool_at(
             self.source.profile, self.lengths, self.rate_per_s, context=self.context, engines=self.engines
         )
+
+    @property
+    def seats_bound_by(self) -> Literal["kv_cache", "max_num_seqs", "bandwidth"]:
+        """What the number of seats of an engine follows from; ``bandwidth``: of a profile that reserves the context."""
+        profile, slots = self.source.profile, self.at.slots
+        if not profile.reserves_context:
+            return "kv_cache" if slots < profile.max_slots else "max_num_seqs"
+        return "kv_cache" if slots == profile.kv_limit(self.context) else "bandwidth"
 
     @property
     def verified(self) -> Verification | None:

@@ -12,6 +12,7 @@ from replay.fleet.check.pool import Verification
 from replay.fleet.check.several import Counts, SeveralSearch
 from replay.fleet.check.slo_limits import keeps
 from replay.fleet.costs import HEAD, WIDTHS, cost_cells, cost_text, per_year
+from replay.fleet.inputs.outside_fit import EngineLoad
 from replay.fleet.inputs.profiles import ProfileSource
 from replay.fleet.inputs.shared_prefixes import known_to
 from replay.fleet.size import SizeCheck
@@ -290,6 +291,22 @@ def _cost_per_hour(plan: DisaggPlan, counts: Sequence[int]) -> float:
     """Return what this many prefill and decode engines cost in an hour; 0 without prices."""
     prices = plan.prices_per_hour
     return counts[0] * prices[0] + counts[1] * prices[1] if all(prices) else 0.0
+
+
+def disagg_loads(
+    plan: DisaggPlan, sources: tuple[ProfileSource, ProfileSource], rate_per_s: float
+) -> list[EngineLoad]:
+    """Return the loads of an engine of each recommended pool; empty where none is recommended."""
+    best = plan.recommended
+    if best is None:
+        return []
+    seen = next((each.check for each in plan.tried if each.analytic == best), None)
+    active = (0.0, best.decode_active) if seen is None else (seen.prefill_active, seen.decode_active)
+    counts = (best.prefill, best.decode)
+    return [
+        EngineLoad(source=each, rate_per_s=rate_per_s / number, active=at_once, slots=math.inf)
+        for each, number, at_once in zip(sources, counts, active, strict=True)
+    ]
 
 
 def transfer_note(transfer: Disaggregation, *, assumed: bool, has_steps: bool) -> str:

@@ -49,7 +49,7 @@ class Disaggregated:
     """A number of prefill and of decode engines. ``ttft_mean_s``, ``ttft_p99_s`` and ``tpot_s`` in seconds.
 
     ``decode_wait_p99_s``: until the decode pool has a seat, before the second token. ``rate_per_s``: what both pools
-    can do; ``cost_per_hour`` and ``gpus``: of both. ``is_border``: one of the pools is the largest that was tried.
+    can do; ``decode_active``: requests at once on a decode engine; ``cost_per_hour`` and ``gpus``: of both. ``is_border``: one of the pools is the largest that was tried.
     """
 
     prefill: int
@@ -62,6 +62,7 @@ class Disaggregated:
     prefill_utilization: float
     decode_utilization: float
     cost_per_hour: float
+    decode_active: float = 0.0
     gpus: int = 0
     is_best: bool = False
     is_border: bool = False
@@ -126,6 +127,7 @@ def disaggregated_at(
         tpot_s=decode.iteration_s(active, resident) + decode.output_token_s,
         prefill_utilization=rate_per_s * prefill.mean_s / alphas[0] / engines[0],
         decode_utilization=rate_per_s * service / (engines[1] * slots),
+        decode_active=active,
     )
 
 
@@ -155,6 +157,7 @@ def _in_steps(
         tpot_s=times[1].decoding_s(active) / times[1].tokens_a_step + profiles[1].output_token_s,
         prefill_utilization=steps.utilization,
         decode_utilization=rate_per_s * service / (engines[1] * slots),
+        decode_active=active,
     )
 
 

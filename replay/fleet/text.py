@@ -21,6 +21,10 @@ from traces.facts import AlignedRows, AnswerPart, SideBySide, TermRows, mark
 SCHEMA_VERSION = 1
 
 
+SEATS_OF = {"kv_cache": "KV cache", "max_num_seqs": "max_num_seqs", "bandwidth": "bandwidth"}
+"""What bounds the seats, in words."""
+
+
 def gpus_text(number: int) -> str:
     """Return a number of GPUs in words: 1 GPU, 1,200 GPUs."""
     return f"{number:,} GPU{'s' if number != 1 else ''}"
@@ -95,7 +99,7 @@ def _column(pool: PoolPlan, objective: Objective, *, is_judged: bool) -> dict[st
         "profile": pool.source.name,
         "requests/s": f"{pool.rate_per_s:.4g}",
         "longest request": f"{pool.context:,}",
-        "seats per engine": _seats(pool),
+        **_seats(pool),
         "engines by formula": f"{analytic.engines:,} ({analytic.binding})",
         ("  the last tried" if pool.is_met(objective) is False else "  recommended"): f"{pool.engines:,}",
         **_spare(pool),
@@ -135,16 +139,12 @@ def _spare(pool: PoolPlan) -> dict[str, str]:
     }
 
 
-def _seats(pool: PoolPlan) -> str:
-    """Return how many requests run at once on an engine, and what bounds them."""
-    most, bound = pool.source.profile.max_slots, pool.seats_bound_by
-    told = {"max_num_seqs": "max_num_seqs", "kv_cache": "KV cache", "bandwidth": "bandwidth"}[bound]
-    of = (
-        f" of max_num_seqs {most:,}"
-        if bound == "kv_cache" and not pool.source.profile.reserves_context
-        else ""
-    )
-    return f"{pool.at.slots:,}{of} ({told})"
+def _seats(pool: PoolPlan) -> dict[str, str]:
+    """Return how many requests run at once on an engine, what bounds them, and what would where the KV cache does."""
+    profile, bound = pool.source.profile, pool.seats_bound_by
+    cells = {"seats per engine": f"{pool.at.slots:,} ({SEATS_OF[bound]})"}
+    is_less = bound == "kv_cache" and not profile.reserves_context
+    return cells | ({"  max_num_seqs": f"{profile.max_slots:,}"} if is_less else {})
 
 
 def _taken(active: float, pool: PoolPlan) -> str:

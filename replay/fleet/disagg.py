@@ -21,8 +21,8 @@ from sim.cluster import Disaggregation
 from sim.fleet import Lengths, provisioned, provisioned_for, share_enough
 from sim.fleet.availability import ASSURANCE
 from sim.fleet.disaggregated import Disaggregated, Transfer, disaggregated_at, sweep_disaggregated
-from sim.fleet.handoff import StepTimes
 from sim.fleet.sizing import Objective, pool_at
+from sim.fleet.step_pools import StepTimes
 from traces import shown_time
 from traces.facts import AlignedRows, AnswerPart, mark
 

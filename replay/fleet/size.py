@@ -11,6 +11,7 @@ from replay.fleet.check.pool import Verification, verify
 from replay.fleet.check.slo_limits import keeps
 from replay.fleet.check.steady import RunLength
 from replay.fleet.inputs.fleet_ranges import size_pool
+from replay.fleet.inputs.outside_fit import EngineLoad
 from replay.fleet.inputs.profiles import ProfileSource, of_context
 from replay.fleet.inputs.shared_prefixes import known_to
 from sim.fleet import GpuProfile, Lengths, provisioned, provisioned_for, share_enough
@@ -118,6 +119,12 @@ class PoolPlan:
             self._energy(replace(self.source.profile, idle_w=each)) for each in self.source.idle_between_w
         )
         return low.power_w, high.power_w
+
+    @property
+    def load(self) -> EngineLoad:
+        """What one of its engines has: as simulated, where it was."""
+        load = EngineLoad.of_size(self.source, self.at, self.rate_per_s)
+        return load if self.verified is None else replace(load, active=self.verified.active)
 
     @property
     def energy(self) -> Energy:

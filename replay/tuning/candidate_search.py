@@ -159,13 +159,7 @@ def search(
     )
     measured = _measured(trace, traces, candidates[0], ranks, limits, keep=keep, drawing=drawing, tell=tell)
     (_, own), *others = measured
-    rates = [
-        (score(each, capacity, is_per_gpu=is_per_gpu), each)
-        for each, capacity in others
-        if capacity.rate_per_s is not None
-    ]
-    capacities = {id(each): capacity for each, capacity in others}
-    best = tuple((each, capacities[id(each)]) for _, each in _ranked(rates))
+    best = _with_capacities(others, is_per_gpu=is_per_gpu)
     top = max((rate for rate, _ in ranks.found), default=0.0)
     asked = max(ranks.undecided, *(each.requests_to_last for _, each in best if each.is_too_short), 0)
     beyond, at_paces = _of_fit((candidates[0], own), best, traces, limits, drawing=drawing, tell=tell)
@@ -182,6 +176,16 @@ def search(
         asks=asked if asked > max(each.num_requests for _, each in measured) else 0,
         border=() if border is None or not best else tuple(border.of(best[0][0])),
     )
+
+
+def _with_capacities(
+    measured: Sequence[tuple[Candidate, Capacity]], *, is_per_gpu: bool
+) -> tuple[tuple[Candidate, Capacity], ...]:
+    """Return the candidates that have a capacity with it, best first."""
+    able = [(each, found) for each, found in measured if found.rate_per_s is not None]
+    capacities = {id(each): found for each, found in able}
+    rates = [(score(each, found, is_per_gpu=is_per_gpu), each) for each, found in able]
+    return tuple((each, capacities[id(each)]) for _, each in _ranked(rates))
 
 
 def _of_fit(

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
 from sim.fleet.erlang import Wait
 from sim.fleet.fewest import NoneIsEnough, fewest
-from sim.fleet.handoff import Links, PromptSteps, StepPools, StepTimes, first_token_s
 from sim.fleet.profile import GpuProfile
 from sim.fleet.sizing import MOST_ENGINES, Infeasible, Objective, percentile_with
+from sim.fleet.step_pools import KVMoves, PromptSteps, StepPools, StepTimes, first_token_s
 from sim.fleet.workload import Floats, Lengths
 
 ALPHA_PREFILL, ALPHA_DECODE, BETA_TTFT = 0.90, 0.92, 1.80
@@ -34,7 +34,7 @@ class Transfer:
     alpha_prefill: float | None = None
     alpha_decode: float | None = None
     beta_ttft: float | None = None
-    links: Links = field(default_factory=Links)
+    links: KVMoves = field(default_factory=KVMoves)
 
     def factors(self, decode: GpuProfile) -> tuple[float, float, float]:
         """Return both shares and the factor."""
@@ -49,7 +49,8 @@ class Disaggregated:
     """A number of prefill and of decode engines. ``ttft_mean_s``, ``ttft_p99_s`` and ``tpot_s`` in seconds.
 
     ``decode_wait_p99_s``: until the decode pool has a seat, before the second token. ``rate_per_s``: what both pools
-    can do; ``decode_active``: requests at once on a decode engine; ``cost_per_hour`` and ``gpus``: of both. ``is_border``: one of the pools is the largest that was tried.
+    can do; ``decode_active``: requests at once on a decode engine; ``cost_per_hour`` and ``gpus``: of both.
+    ``is_border``: one of the pools is the largest that was tried.
     """
 
     prefill: int
@@ -99,8 +100,8 @@ def disaggregated_at(
     ``steps``: of a twin's engines; None: as its profiles have them.
 
     A decode engine has seats; a request holds one for its answer. A prefill engine of a table's profile computes one
-    prompt at a time, a twin's as many as fit into a step (``sim.fleet.handoff``), and its decode engine makes the first
-    token, too. Raises Infeasible where the decode engines hold no such request.
+    prompt at a time, a twin's as many as fit into a step (``sim.fleet.step_pools``), and its decode engine makes the
+    first token, too. Raises Infeasible where the decode engines hold no such request.
     """
     cost, decode = transfer or Transfer(), profiles[1]
     if not decode.reserves_context:
@@ -117,9 +118,12 @@ def disaggregated_at(
     seat = _seat_wait(engines[1] * slots, rate_per_s, service, made, lengths)
     active = min(_active(decode, rate_per_s / engines[1] * float(made.mean()), resident), float(slots))
     outside = _outside_s(profiles, lengths, active)
-    return _answer(
-        profiles,
-        engines,
+    cost_per_hour, gpus = _bill(profiles, engines)
+    return Disaggregated(
+        prefill=engines[0],
+        decode=engines[1],
+        cost_per_hour=cost_per_hour,
+        gpus=gpus,
         rate_per_s=min(engines[0] * alphas[0] / prefill.mean_s, engines[1] * slots / service),
         ttft_mean_s=alphas[2] * (wait.mean_s + prefill.mean_s) + float(outside.mean()),
         ttft_p99_s=_ttft_p99_s(wait, prefill.seconds, outside, beta=alphas[2]),
@@ -147,9 +151,12 @@ def _in_steps(
     active = times[1].active(rate_per_s / engines[1] * float(made.mean()), float(slots))
     steps = PromptSteps.of(times[0], profiles[0], lengths, rate_per_s / alphas[0], engines[0])
     first = alphas[2] * first_token_s(pools, lengths, rate_per_s, steps=steps, decoding=active, seat=seat)
-    return _answer(
-        profiles,
-        engines,
+    cost_per_hour, gpus = _bill(profiles, engines)
+    return Disaggregated(
+        prefill=engines[0],
+        decode=engines[1],
+        cost_per_hour=cost_per_hour,
+        gpus=gpus,
         rate_per_s=min(rate_per_s / steps.utilization, engines[1] * slots / service),
         ttft_mean_s=float(first.mean()),
         ttft_p99_s=float(np.percentile(first, 99, method="inverted_cdf")),
@@ -167,19 +174,10 @@ def _seat_wait(seats: int, rate_per_s: float, service_s: float, made: Floats, le
     return Wait.of(seats, rate_per_s, 1 / service_s, cv2, arrival_cv2=lengths.arrival_cv2)
 
 
-def _answer(
-    profiles: tuple[GpuProfile, GpuProfile], engines: tuple[int, int], **figures: float
-) -> Disaggregated:
-    """Return the figures of both pools with what their engines cost."""
-    return Disaggregated(
-        prefill=engines[0],
-        decode=engines[1],
-        cost_per_hour=sum(
-            number * each.cost_per_hour for number, each in zip(engines, profiles, strict=True)
-        ),
-        gpus=sum(number * each.num_gpus for number, each in zip(engines, profiles, strict=True)),
-        **figures,
-    )
+def _bill(profiles: tuple[GpuProfile, GpuProfile], engines: tuple[int, int]) -> tuple[float, int]:
+    """Return what both pools cost in an hour, and their GPUs."""
+    cost = sum(number * each.cost_per_hour for number, each in zip(engines, profiles, strict=True))
+    return cost, sum(number * each.num_gpus for number, each in zip(engines, profiles, strict=True))
 
 
 def _ttft_p99_s(wait: Wait, prefill_s: Floats, outside_s: Floats, *, beta: float) -> float:
@@ -244,20 +242,18 @@ def sweep_disaggregated(
     can be, ``SHOWN`` numbers of each are tried, up to ``SPREAD`` times as many, and for each number of prefill engines
     the fewest decode engines that keep the objective together with them. Empty if none keeps it.
     """
-    seen: dict[tuple[int, int], Disaggregated] = {}
 
+    @cache
     def at(prefill: int, decode: int) -> Disaggregated:
-        if (prefill, decode) not in seen:
-            seen[prefill, decode] = disaggregated_at(
-                profiles,
-                lengths,
-                rate_per_s,
-                engines=(prefill, decode),
-                context=context,
-                transfer=transfer,
-                steps=steps,
-            )
-        return seen[prefill, decode]
+        return disaggregated_at(
+            profiles,
+            lengths,
+            rate_per_s,
+            engines=(prefill, decode),
+            context=context,
+            transfer=transfer,
+            steps=steps,
+        )
 
     try:
         prefill = fewest(
@@ -271,15 +267,19 @@ def sweep_disaggregated(
     if not profiles[1].reserves_context:
         pairs |= set(_border_of(lambda p, d: keeps_by_formula(at(p, d), objective), counts[0], least=decode))
     found = [each for pair in sorted(pairs) if keeps_by_formula(each := at(*pair), objective)]
-    has_prices = all(profile.cost_per_hour > 0 for profile in profiles)
+    most = [int(each[-1]) for each in counts]
+    found = [replace(x, is_border=x.prefill >= most[0] or x.decode >= most[1]) for x in found]
+    return _cheapest_first(found, has_prices=all(profile.cost_per_hour > 0 for profile in profiles))
+
+
+def _cheapest_first(found: Sequence[Disaggregated], *, has_prices: bool) -> list[Disaggregated]:
+    """Return the fleets by their cost, or GPUs, then engines and TTFT; those marked that none beats."""
 
     def amount(each: Disaggregated) -> float:
         return each.cost_per_hour if has_prices else each.gpus
 
-    found.sort(key=lambda each: (amount(each), each.prefill + each.decode, each.ttft_p99_s))
-    most = [int(each[-1]) for each in counts]
-    found = [replace(x, is_border=x.prefill >= most[0] or x.decode >= most[1]) for x in found]
-    return _marked(found, [amount(each) for each in found])
+    ordered = sorted(found, key=lambda each: (amount(each), each.prefill + each.decode, each.ttft_p99_s))
+    return _marked(ordered, [amount(each) for each in ordered])
 
 
 def _border_of(

@@ -16,7 +16,7 @@ from replay.twin.config_read import read_config_text
 from sim.cluster import Disaggregation
 from sim.fleet import Lengths
 from sim.fleet.disaggregated import Disaggregated, Transfer, disaggregated_at
-from sim.fleet.handoff import Links
+from sim.fleet.step_pools import KVMoves
 
 LARGE_ALPHA0 = """\
 engine: {max_num_seqs: 256, max_num_batched_tokens: 8192, num_gpu_blocks: 20000, max_model_len: 16384}
@@ -93,7 +93,7 @@ def point(name: str, at_once: int, engines: tuple[int, int], *, num_requests: in
         rate,
         engines=engines,
         context=8192,
-        transfer=Transfer(links=Links(base_s=BASE_US / 1e6, token_s=kv_bytes / GBPS / 1e9)),
+        transfer=Transfer(links=KVMoves(base_s=BASE_US / 1e6, token_s=kv_bytes / GBPS / 1e9)),
         steps=(source.steps, source.steps),
     )
     seen = verify_handoff(

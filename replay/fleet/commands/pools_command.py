@@ -92,7 +92,7 @@ def _of_hours(plan: DayPlan, source: ProfileSource) -> list[EngineLoad]:
     from replay.fleet.inputs.outside_fit import EngineLoad
 
     if plan.simulated:
-        loads = [EngineLoad.of_pool(each) for each in plan.simulated]
+        loads = [each.load for each in plan.simulated]
     else:
         loads = [
             EngineLoad.of_size(source, size, rate) for size, rate in zip(plan.sizes, plan.rates, strict=True)
@@ -178,7 +178,7 @@ def _pools_notes(
 ) -> list[str]:
     """Return notes: which requests are left out, how pools were sized, how many nodes are up, what profiles are."""
     from replay.fleet.inputs.failures import availability_note
-    from replay.fleet.inputs.outside_fit import EngineLoad, outside_loads, outside_notes
+    from replay.fleet.inputs.outside_fit import outside_loads, outside_notes
     from replay.fleet.pools import sizing_note
 
     sources = list({each.source.name: each.source for each in plan.fleet.pools}.values())
@@ -194,7 +194,7 @@ def _pools_notes(
     pools = [each for each in plan.fleet.pools if each.engines]
     beyond = [
         *dict.fromkeys(note for each in pools for note in outside_notes([each.source], each.lengths)),
-        *outside_loads(map(EngineLoad.of_pool, pools)),
+        *outside_loads(each.load for each in pools),
     ]
     return [*notes, *beyond, *misfit_notes(sources, power=True)]
 

@@ -184,13 +184,13 @@ def _disaggregated(
 
 def _by_formula(asked: DisaggOptions, links: Disaggregation) -> Transfer:
     from sim.fleet.disaggregated import Transfer
-    from sim.fleet.handoff import Links
+    from sim.fleet.step_pools import KVMoves
 
     return Transfer(
         alpha_prefill=asked.alpha_prefill,
         alpha_decode=asked.alpha_decode,
         beta_ttft=asked.beta_ttft,
-        links=Links(
+        links=KVMoves(
             base_s=links.kv_base_latency_us / 1e6,
             token_s=(links.kv_bytes_per_token or 0) / links.kv_bandwidth_gbps / 1e9,
         ),
@@ -226,7 +226,7 @@ def compare(asked: SizeOptions) -> None:
         )
     by_name = {each.name: each for each in question.sources}
     loads = [
-        EngineLoad.of_pool(each.simulated)
+        each.simulated.load
         if each.simulated is not None
         else EngineLoad.of_size(by_name[each.profile], each.size, each.rate_per_s)
         for each in found

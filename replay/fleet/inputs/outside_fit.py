@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -14,7 +14,6 @@ from sim.fleet.sizing import pool_at
 
 if TYPE_CHECKING:
     from replay.fleet.inputs.profiles import ProfileSource
-    from replay.fleet.size import PoolPlan
     from sim.fleet import Lengths
     from sim.fleet.sizing import PoolSize
 
@@ -37,12 +36,6 @@ class EngineLoad:
         return cls(
             source=source, rate_per_s=rate_per_s / size.engines, active=size.active, slots=float(size.slots)
         )
-
-    @classmethod
-    def of_pool(cls, pool: PoolPlan) -> Self:
-        """Return the load of a planned pool: as simulated, where it was."""
-        load = cls.of_size(pool.source, pool.at, pool.rate_per_s)
-        return load if pool.verified is None else replace(load, active=pool.verified.active)
 
     @classmethod
     def of_engines(

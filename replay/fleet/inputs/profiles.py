@@ -30,7 +30,7 @@ from sim import (
     without_checkpoints,
 )
 from sim.fleet import GpuProfile, Lengths
-from sim.fleet.handoff import StepTimes, fitting, mean_context
+from sim.fleet.step_pools import StepTimes, fitting, mean_context
 from traces import ConfigError
 from traces.strict.section import Section, read_section
 from traces.strict.whole_file import is_there

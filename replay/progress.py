@@ -12,15 +12,24 @@ from traces.strict.tell import tell
 
 PATIENCE_S = 2.0
 """Work that takes longer than this prints a line, in seconds."""
-EVERY_S = 10.0
-"""How often a long computation outside a terminal prints its progress."""
+SPINS_AFTER_S = 0.3
+"""In a terminal, where a spinner leaves no trace, it is there after so long."""
+EVERY_S = 8.0
+"""How often long work outside a terminal prints a line: a reader who sees none for longer takes it for stuck."""
 
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """Show what is being done once it has taken two seconds: a line, or in a terminal a spinner."""
+    """Show what is being done once it has taken two seconds: a line at times, or in a terminal a spinner."""
+    with _beside(lambda done: _tell(what, done)):
+        yield
+
+
+@contextmanager
+def _beside(tell_until: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Run a teller in a thread of its own until the work inside is done."""
     done = threading.Event()
-    teller = threading.Thread(target=_tell, args=(what, done), daemon=True)
+    teller = threading.Thread(target=tell_until, args=(done,), daemon=True)
     teller.start()
     try:
         yield
@@ -30,10 +39,13 @@ def working(what: str) -> Iterator[None]:
 
 
 def _tell(what: str, done: threading.Event) -> None:
-    if done.wait(PATIENCE_S):
+    began, is_terminal = time.monotonic(), sys.stderr.isatty()
+    if done.wait(SPINS_AFTER_S if is_terminal else PATIENCE_S):
         return
-    if not sys.stderr.isatty():
+    if not is_terminal:
         tell(f"{what} …")
+        while not done.wait(EVERY_S):
+            tell(f"{what}: {time.monotonic() - began:.0f} s so far")
         return
     from rich.console import Console
 
@@ -68,9 +80,17 @@ def stepping() -> Iterator[Step]:
     """
     if sys.stderr.isatty():
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            SpinnerColumn,
+            TextColumn,
+            TimeRemainingColumn,
+        )
 
         parts = (
+            SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
@@ -83,24 +103,29 @@ def stepping() -> Iterator[Step]:
             )
         return
     shown = _LinesOfSteps()
-    yield shown.step
+    with _beside(shown.tell_until):
+        yield shown.step
 
 
 class _LinesOfSteps:
-    """Lines of steps' progress, one each ``EVERY_S`` seconds at most."""
+    """Lines of steps' progress, one each ``EVERY_S`` seconds, also while a step's part goes on for longer."""
 
     def __init__(self) -> None:
-        self.began = self.told = time.monotonic()
-        self.last = ("", 0)
+        self.began = time.monotonic()
+        self.now = ("", 0, 0)
 
     def step(self, what: str, done: int, total: int) -> None:
-        now = time.monotonic()
-        if what != self.last[0] or done < self.last[1]:
-            self.began = now
-        self.last = (what, done)
-        if now - self.told <= EVERY_S:
-            return
-        self.told = now
-        spent = now - self.began
-        left = f", about {spent / done * (total - done):.0f} s left in this step" if done and spent else ""
-        tell(f"{what}: {done:,} of {total:,}{left}")
+        """Note how far a step is."""
+        if what != self.now[0] or done < self.now[1]:
+            self.began = time.monotonic()
+        self.now = (what, done, total)
+
+    def tell_until(self, is_done: threading.Event) -> None:
+        """Print a line now and then until all is done."""
+        while not is_done.wait(EVERY_S):
+            (what, done, total), spent = self.now, time.monotonic() - self.began
+            left = (
+                f", about {spent / done * (total - done):.0f} s left in this step" if 0 < done < total else ""
+            )
+            if what:
+                tell(f"{what}: {done:,} of {total:,}{left}")

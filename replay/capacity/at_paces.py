@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from replay.capacity.capacity import Capacity, crossing_of
@@ -40,11 +40,8 @@ def with_pace(
     """
     if found.rate_per_s is None or found.low is None or found.high is None:
         return found
-    number = max(DRAWN, found.requests_to_last)
-    trace = traces[0] if drawing is None or len(traces[0]) >= number else drawing(number, 1)[0]
-    own, slower, faster = (
-        _capacity(trace, each, limits, near=found)
-        for each in (twin, paced(twin, 1 + delta), paced(twin, 1 - delta))
+    own, slower, faster = _at_paces(
+        found, _drawn(traces, drawing, found.requests_to_last), twin, limits, delta=delta
     )
     if min(own, slower, faster) <= 0:
         return found
@@ -59,6 +56,58 @@ def with_pace(
         ceiling_low=ceiling[0],
         ceiling_high=ceiling[1],
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GainAtPaces:
+    """How a gain moves where all steps of both servers are longer, or shorter, by ``pace_frac``.
+
+    ``down``, ``up``: logarithms, 0 or more, of what 1 + gain is divided by, and multiplied with, at the worse and at
+    the better pace; of the same requests.
+    """
+
+    pace_frac: float
+    down: float
+    up: float
+
+
+def gain_at_paces(
+    own: tuple[TwinConfig, Capacity],
+    best: tuple[TwinConfig, Capacity],
+    traces: Sequence[Trace],
+    limits: Sequence[RunLimit],
+    *,
+    delta: float,
+    drawing: Drawing | None,
+) -> GainAtPaces | None:
+    """Return how the gain of one server over another moves with the pace of both; None where one has no capacity.
+
+    Most of a pace moves both rates alike and cancels; what is left is where a limit lies near a step's own length.
+    """
+    trace = _drawn(traces, drawing, max(own[1].requests_to_last, best[1].requests_to_last))
+    mine, others = (
+        _at_paces(found, trace, twin, limits, delta=delta) if found.rate_per_s else (0.0, 0.0, 0.0)
+        for twin, found in (own, best)
+    )
+    if min(*mine, *others) <= 0:
+        return None
+    logs = [math.log(other / each) for each, other in zip(mine, others, strict=True)]
+    return GainAtPaces(pace_frac=delta, down=logs[0] - min(logs), up=max(logs) - logs[0])
+
+
+def _drawn(traces: Sequence[Trace], drawing: Drawing | None, least: int) -> Trace:
+    """Return requests that are enough to compare paces by."""
+    number = max(DRAWN, least)
+    return traces[0] if drawing is None or len(traces[0]) >= number else drawing(number, 1)[0]
+
+
+def _at_paces(
+    found: Capacity, trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit], *, delta: float
+) -> tuple[float, float, float]:
+    """Return a twin's capacity for one draw, requests/s: as it is, with longer and with shorter steps."""
+    twins = (twin, paced(twin, 1 + delta), paced(twin, 1 - delta))
+    own, slower, faster = (_capacity(trace, each, limits, near=found) for each in twins)
+    return own, slower, faster
 
 
 def _ceiling_at_paces(found: Capacity, delta: float) -> tuple[float | None, float | None]:

@@ -12,6 +12,7 @@ from replay.fleet.check.pool import Verification
 from replay.fleet.check.several import Counts, SeveralSearch
 from replay.fleet.check.slo_limits import keeps
 from replay.fleet.costs import HEAD, WIDTHS, cost_cells, cost_text, per_year
+from replay.fleet.inputs.outside_fit import EngineLoad
 from replay.fleet.inputs.profiles import ProfileSource
 from replay.fleet.inputs.shared_prefixes import known_to
 from replay.fleet.size import SizeCheck
@@ -21,6 +22,7 @@ from sim.fleet import Lengths, provisioned, provisioned_for, share_enough
 from sim.fleet.availability import ASSURANCE
 from sim.fleet.disaggregated import Disaggregated, Transfer, disaggregated_at, sweep_disaggregated
 from sim.fleet.sizing import Objective, pool_at
+from sim.fleet.step_pools import StepTimes
 from traces import shown_time
 from traces.facts import AlignedRows, AnswerPart, mark
 
@@ -94,7 +96,13 @@ def plan_disagg(
     profiles = (sources[0].profile, sources[1].profile)
     lengths = known_to(lengths, sources)
     fleets = sweep_disaggregated(
-        profiles, lengths, rate_per_s, objective, context=context, transfer=by_formula
+        profiles,
+        lengths,
+        rate_per_s,
+        objective,
+        context=context,
+        transfer=by_formula,
+        steps=steps_of(sources),
     )
     plan = DisaggPlan(
         fleets=tuple(fleets),
@@ -106,6 +114,12 @@ def plan_disagg(
     if check is None or not fleets:
         return plan
     return _checked(plan, sources, lengths, rate_per_s, context=context, by_formula=by_formula, check=check)
+
+
+def steps_of(sources: tuple[ProfileSource, ProfileSource]) -> tuple[StepTimes, StepTimes] | None:
+    """Return the steps of both twins; None where either is a profile alone."""
+    prefill, decode = sources[0].steps, sources[1].steps
+    return None if prefill is None or decode is None else (prefill, decode)
 
 
 def _checked(
@@ -137,7 +151,13 @@ def _checked(
             asked=asked,
         )
         analytic = disaggregated_at(
-            profiles, lengths, rate, engines=engines, context=context, transfer=by_formula
+            profiles,
+            lengths,
+            rate,
+            engines=engines,
+            context=context,
+            transfer=by_formula,
+            steps=steps_of(sources),
         )
         tried.append(Tried(analytic=analytic, check=found, run=run))
         return found.whole
@@ -219,6 +239,7 @@ def _tried_parts(tried: Tried, objective: Objective) -> list[AnswerPart]:
     rows = [
         ("", "formula", "simulated"),
         ("TTFT p99", shown_time(formula.ttft_p99_s * 1e6), interval_text(whole.ttft_p99)),
+        ("TTFT mean", shown_time(formula.ttft_mean_s * 1e6), shown_time(seen.ttft_mean_s * 1e6)),
         ("TTFT p50", "-", interval_text(whole.ttft_p50)),
         ("TPOT mean", shown_time(formula.tpot_s * 1e6), interval_text(whole.tpot_mean)),
         ("TPOT p99", "-", interval_text(whole.tpot_p99)),
@@ -272,12 +293,33 @@ def _cost_per_hour(plan: DisaggPlan, counts: Sequence[int]) -> float:
     return counts[0] * prices[0] + counts[1] * prices[1] if all(prices) else 0.0
 
 
-def transfer_note(transfer: Disaggregation, *, assumed: bool) -> str:
-    """Return what the simulated transfers cost; ``assumed``: no model was named."""
+def disagg_loads(
+    plan: DisaggPlan, sources: tuple[ProfileSource, ProfileSource], rate_per_s: float
+) -> list[EngineLoad]:
+    """Return the loads of an engine of each recommended pool; empty where none is recommended."""
+    best = plan.recommended
+    if best is None:
+        return []
+    seen = next((each.check for each in plan.tried if each.analytic == best), None)
+    active = (0.0, best.decode_active) if seen is None else (seen.prefill_active, seen.decode_active)
+    counts = (best.prefill, best.decode)
+    return [
+        EngineLoad(source=each, rate_per_s=rate_per_s / number, active=at_once, slots=math.inf)
+        for each, number, at_once in zip(sources, counts, active, strict=True)
+    ]
+
+
+def transfer_note(transfer: Disaggregation, *, assumed: bool, has_steps: bool) -> str:
+    """Return what transfers cost; ``assumed``: no model was named; ``has_steps``: of twins, formulas take it, too."""
     source = " (assumed: a 70B-class model; --kv-bytes-per-token)" if assumed else ""
+    moved = (
+        f"{transfer.kv_bytes_per_token or 0:,} bytes of KV per token{source} over links of "
+        f"{transfer.kv_bandwidth_gbps:g} GB/s"
+    )
     return (
-        f"simulated transfers: {transfer.kv_bytes_per_token or 0:,} bytes of KV per token{source} over links of "
-        f"{transfer.kv_bandwidth_gbps:g} GB/s; the formulas take the three constants instead"
+        f"transfers: {moved}"
+        if has_steps
+        else f"simulated transfers: {moved}; the formulas take the three constants instead"
     )
 
 

@@ -71,7 +71,7 @@ def why_more(pool: PoolPlan) -> str:
     if pool.uncapped < pool.analytic.engines:
         slots = f"({pool.at.slots:,} seats an engine)"
         because.append(
-            f"--utilization-cap lets {pool.cap:.0%} of the seats be taken, as if every engine were full {slots}; "
+            f"--utilization-cap lets the rate be {pool.cap:.0%} of what full engines serve {slots}; "
             f"without that cap {pool.uncapped:,}"
         )
     if pool.uncapped > pool.engines:

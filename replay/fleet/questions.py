@@ -278,7 +278,7 @@ def whatif_headline(found: Sequence[WhatIf]) -> str:
 def whatif_parts(found: Sequence[WhatIf]) -> list[AnswerPart]:
     """Return what to take, and a row per profile and rate."""
     wide = max(10, *(len(each.profile) + 2 for each in found))
-    head = ("profile", "req/s", "GPUs", "asked by", "TTFT p99", "seats used", *HEAD, "power", "tok/J")
+    head = ("profile", "req/s", "GPUs", "asked by", "TTFT p99", "seats taken", *HEAD, "power", "tok/J")
     widths = (-wide, 8, 8, 13, 12, 12, *WIDTHS, 26, 8)
     rows: list[Sequence[str]] = [head]
     for each in found:
@@ -288,11 +288,12 @@ def whatif_parts(found: Sequence[WhatIf]) -> list[AnswerPart]:
             continue
         power = "-" if each.energy is None else power_text(each.energy.power_w, each.power_between_w)
         tokens = "-" if each.energy is None else f"{each.energy.tokens_per_joule:.3g}"
-        ttft, used, binding = each.size.ttft_p99_s, each.size.utilization, each.size.binding
+        ttft, taken, binding = each.size.ttft_p99_s, each.size.active / each.size.slots, each.size.binding
         if each.simulated is not None and each.simulated.verified is not None:
             seen = each.simulated.verified
-            ttft, used, binding = seen.ttft_p99.value, seen.utilization, f"formula {each.size.engines:,}"
-        told = (f"{each.gpus:,}", binding, shown_time(ttft * 1e6), f"{used:.0%}")
+            ttft, taken = seen.ttft_p99.value, seen.active / each.simulated.at.slots
+            binding = f"formula {each.size.engines:,}"
+        told = (f"{each.gpus:,}", binding, shown_time(ttft * 1e6), f"{taken:.0%}")
         rows.append((*start, *told, *cost_cells(each.cost_per_hour), power, tokens))
     if any(each.simulated is not None for each in found):
         how = "simulated: the fewest engines that meet the SLO, next to the formula's number"

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from replay.fleet.check.drawn_requests import Stream, drawn_rows
 from replay.fleet.check.routed import EnginePool, RoutedCheck, verify_routed
 from replay.fleet.check.steady import RunLength
+from replay.fleet.inputs.outside_fit import EngineLoad
 from replay.fleet.inputs.profiles import ProfileSource, of_context
 from replay.fleet.inputs.shared_prefixes import known_to
 from sim.fleet import Lengths
@@ -112,6 +113,24 @@ def routed_of(
             ),
         )
         for name in COMPARED
+    ]
+
+
+def routed_loads(
+    found: Sequence[Routed],
+    sources: Sequence[ProfileSource],
+    lengths: Lengths,
+    rate_per_s: float,
+    *,
+    on: Comparison,
+) -> list[EngineLoad]:
+    """Return the loads of an engine of each pool, by formula, where requests go by their length."""
+    short, long, share = lengths.up_to(on.threshold)
+    pools = ((sources[0], short, share, on.threshold), (sources[-1], long, 1 - share, on.context))
+    return [
+        EngineLoad.of_engines(source, part, rate_per_s * of_all, engines=number, context=longest)
+        for (source, part, of_all, longest), number in zip(pools, found[0].engines, strict=True)
+        if part is not None
     ]
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from replay.fleet.check.fewest_engines import FleetRuns, Search, is_long, terms
 from replay.fleet.check.pool import Verification, verify
 from replay.fleet.check.slo_limits import keeps
 from replay.fleet.check.steady import RunLength
 from replay.fleet.inputs.fleet_ranges import size_pool
+from replay.fleet.inputs.outside_fit import EngineLoad
 from replay.fleet.inputs.profiles import ProfileSource, of_context
 from replay.fleet.inputs.shared_prefixes import known_to
 from sim.fleet import GpuProfile, Lengths, provisioned, provisioned_for, share_enough
@@ -55,6 +57,14 @@ class PoolPlan:
         return pool_at(
             self.source.profile, self.lengths, self.rate_per_s, context=self.context, engines=self.engines
         )
+
+    @property
+    def seats_bound_by(self) -> Literal["kv_cache", "max_num_seqs", "bandwidth"]:
+        """What the number of seats of an engine follows from; ``bandwidth``: of a profile that reserves the context."""
+        profile, slots = self.source.profile, self.at.slots
+        if not profile.reserves_context:
+            return "kv_cache" if slots < profile.max_slots else "max_num_seqs"
+        return "kv_cache" if slots == profile.kv_limit(self.context) else "bandwidth"
 
     @property
     def verified(self) -> Verification | None:
@@ -109,6 +119,12 @@ class PoolPlan:
             self._energy(replace(self.source.profile, idle_w=each)) for each in self.source.idle_between_w
         )
         return low.power_w, high.power_w
+
+    @property
+    def load(self) -> EngineLoad:
+        """What one of its engines has: as simulated, where it was."""
+        load = EngineLoad.of_size(self.source, self.at, self.rate_per_s)
+        return load if self.verified is None else replace(load, active=self.verified.active)
 
     @property
     def energy(self) -> Energy:

@@ -21,6 +21,10 @@ from traces.facts import AlignedRows, AnswerPart, SideBySide, TermRows, mark
 SCHEMA_VERSION = 1
 
 
+SEATS_OF = {"kv_cache": "KV cache", "max_num_seqs": "max_num_seqs", "bandwidth": "bandwidth"}
+"""What bounds the seats, in words."""
+
+
 def gpus_text(number: int) -> str:
     """Return a number of GPUs in words: 1 GPU, 1,200 GPUs."""
     return f"{number:,} GPU{'s' if number != 1 else ''}"
@@ -95,18 +99,20 @@ def _column(pool: PoolPlan, objective: Objective, *, is_judged: bool) -> dict[st
         "profile": pool.source.name,
         "requests/s": f"{pool.rate_per_s:.4g}",
         "longest request": f"{pool.context:,}",
-        "seats per engine": f"{at.slots:,}",
+        **_seats(pool),
         "engines by formula": f"{analytic.engines:,} ({analytic.binding})",
         ("  the last tried" if pool.is_met(objective) is False else "  recommended"): f"{pool.engines:,}",
         **_spare(pool),
         "TTFT p99, formula": _within(at.ttft_p99_s, objective.ttft_p99_s),
         "  waiting for a seat": _time_or_none(at.wait_p99_s),
+        **_under_way(pool),
         "TPOT mean, formula": shown_time(at.tpot_s * 1e6),
         "running per engine, formula": f"{at.active:.1f}",
-        "  seats taken, engines full": f"{at.utilization:.0%}",
+        "  seats taken": _taken(at.active, pool),
+        "  rate, of full engines' rate": f"{at.utilization:.0%}",
     }
     if seen is not None:
-        cells |= _simulated(seen, objective, is_judged=is_judged)
+        cells |= _simulated(seen, pool, objective, is_judged=is_judged)
     if pool.second is not None:
         cells[f"TTFT p99, another seed, {MORE} more"] = interval_text(pool.second.ttft_p99)
     if pool.source.profile.nominal_w:
@@ -133,7 +139,28 @@ def _spare(pool: PoolPlan) -> dict[str, str]:
     }
 
 
-def _simulated(seen: Verification, objective: Objective, *, is_judged: bool) -> dict[str, str]:
+def _seats(pool: PoolPlan) -> dict[str, str]:
+    """Return how many requests run at once on an engine, what bounds them, and what would where the KV cache does."""
+    profile, bound = pool.source.profile, pool.seats_bound_by
+    cells = {"seats per engine": f"{pool.at.slots:,} ({SEATS_OF[bound]})"}
+    is_less = bound == "kv_cache" and not profile.reserves_context
+    return cells | ({"  max_num_seqs": f"{profile.max_slots:,}"} if is_less else {})
+
+
+def _taken(active: float, pool: PoolPlan) -> str:
+    """Return the share of the seats that so many requests on an engine take."""
+    return f"{active / pool.at.slots:.0%} of {pool.at.slots:,}"
+
+
+def _under_way(pool: PoolPlan) -> dict[str, str]:
+    """Return how long newcomers wait for the step under way; nothing of a profile that knows no steps."""
+    longest = pool.at.step_s
+    return {} if longest == 0 else {"  for the step under way": f"up to {shown_time(longest * 1e6)}"}
+
+
+def _simulated(
+    seen: Verification, pool: PoolPlan, objective: Objective, *, is_judged: bool
+) -> dict[str, str]:
     """Return the simulation's rows; ``is_judged``: the objective is this pool's, not all pools' together."""
     kept = {each.name: f" {mark(each.is_kept)}" for each in limits_of(seen, objective) if is_judged}
     window = seen.window
@@ -144,7 +171,7 @@ def _simulated(seen: Verification, objective: Objective, *, is_judged: bool) -> 
         "  TPOT p99": f"{interval_text(seen.tpot_p99)}{kept.get('TPOT p99', '')}",
         "E2E p99, simulated": interval_text(seen.e2e_p99),
         "running per engine, simulated": f"{seen.active:.1f}",
-        "  seats taken": f"{seen.utilization:.0%}",
+        "  seats taken, simulated": _taken(seen.active, pool),
         "  requests simulated": f"{seen.num_requests:,}",
         CELL: f"1 of {seen.cells}",
         "  measured": f"{window.begins_s:,.0f} to {window.ends_s:,.0f} s of {window.last_s:,.0f} s",
@@ -317,10 +344,13 @@ def _pool(pool: PoolPlan, objective: Objective) -> dict[str, object]:
         "engines": pool.engines,
         "gpus": pool.gpus,
         "slots": at.slots,
+        "slots_bound_by": pool.seats_bound_by,
+        "slots_taken_frac": at.active / at.slots,
         "utilization": at.utilization,
         "active": at.active,
         "p99_ttft_us": _us(at.ttft_p99_s),
         "p99_wait_us": _us(at.wait_p99_s),
+        "step_under_way_most_us": _us(at.step_s),
         "tpot_us": _us(at.tpot_s),
         "service_us": _us(at.service_s),
         "throughput": at.throughput,

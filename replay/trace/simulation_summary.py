@@ -86,13 +86,15 @@ class MeasuredSpan(TypedDict):
 
 
 class TtftParts(TypedDict):
-    """The mean TTFT by what it is spent on, µs: the three add up to it.
+    """The mean TTFT by what it is spent on, µs: the four add up to it.
 
-    ``front_end``: before the engine's queue (alpha0 and alpha1; in a cluster also in the gateway's); ``queue``: from
-    then until a step first schedules the request; ``prefill``: from then to the first token.
+    ``front_end``: before the engine is reached (alpha0 and alpha1; in a cluster also the gateway's queue);
+    ``step_under_way``: from then until the step under way has ended, and the engine looks for new requests; ``queue``:
+    from then until a step first schedules the request, the mean of ``queue_us``; ``prefill``: until the first token.
     """
 
     front_end: float
+    step_under_way: float
     queue: float
     prefill: float
 
@@ -245,11 +247,12 @@ def _ttft_parts(simulation: Simulation, rows: Int64s) -> TtftParts | None:
     if len(rows) == 0:
         return None
     out = simulation.outcomes
-    times = (out.arrival_us, out.queued_us, out.scheduled_us, out.first_token_us)
-    front_end, queue, prefill = (
+    taken_in_us = np.clip(out.taken_in_us, out.queued_us, out.scheduled_us)
+    times = (out.arrival_us, out.queued_us, taken_in_us, out.scheduled_us, out.first_token_us)
+    front_end, step_under_way, queue, prefill = (
         float((later - earlier)[rows].mean()) for earlier, later in itertools.pairwise(times)
     )
-    return TtftParts(front_end=front_end, queue=queue, prefill=prefill)
+    return TtftParts(front_end=front_end, step_under_way=step_under_way, queue=queue, prefill=prefill)
 
 
 def _step_distribution(simulation: Simulation) -> StepDistribution:

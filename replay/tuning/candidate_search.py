@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
+from replay.capacity.at_paces import GainAtPaces, gain_at_paces
 from replay.capacity.capacity import (
     BURSTS,
     MOST_TRIES,
@@ -24,6 +25,7 @@ from replay.capacity.capacity import (
     searched,
 )
 from replay.progress import Step
+from replay.search.beyond_fit import beyond_fit
 from replay.search.highest import TOLERANCE, HighestRate, highest_above
 from replay.search.workload_draws import Drawing
 from replay.t_interval import half_width
@@ -64,7 +66,10 @@ class Tuned(NotebookAnswer):
 
     ``num_tried``: candidates simulated, the file's own included. ``num_alike``: of them, those as good as the best.
     ``asks``: how many requests a run must have, where these were too few to rank servers by; else 0. ``border``: the
-    settings of the best that lie at the end of the values tried. ``asked``: of one that a user asked for.
+    settings of the best that lie at the end of the values tried. ``num_ranked_with``: requests by which all were
+    ranked; ``num_beyond``: servers beyond the first grid's border. ``beyond_fit``: how far the best goes beyond what
+    its twin was fitted on; ``at_paces``: how its gain moves with the twin's pace, None where the twin does not say.
+    ``asked``: of one that a user asked for.
     """
 
     drawn_by: ClassVar[str] = "replay.drawn_answers:of_tuned"
@@ -76,6 +81,10 @@ class Tuned(NotebookAnswer):
     is_per_gpu: bool
     asks: int = 0
     border: tuple[BorderValue, ...] = ()
+    num_ranked_with: int = 0
+    num_beyond: int = 0
+    beyond_fit: str | None = None
+    at_paces: GainAtPaces | None = None
     asked: TuneAsked | None = None
 
     def __str__(self) -> str:
@@ -106,7 +115,8 @@ class Tuned(NotebookAnswer):
         """Return the gain's 90 % interval, from the ratio for each draw of the requests; None with a single draw.
 
         As wide as a capacity's, plus ``TOLERANCE``: each of the two rates is found that far below its true value, at
-        most. Without this, five of ten intervals held the true gain (docs/validation.md).
+        most. Without this, five of ten intervals held the true gain (docs/validation.md). The pace, as independent of
+        the draws, is in it as in a capacity's: of both servers at once, so that most of it cancels.
         """
         if self.gain is None:
             return None
@@ -114,7 +124,9 @@ class Tuned(NotebookAnswer):
         if not (mine.is_by_seeds and mine.of_parts and others.of_parts):
             return None
         reach = BURSTS * half_width(np.log(others.of_parts) - np.log(mine.of_parts)) + TOLERANCE
-        return (1 + self.gain) * float(np.exp(-reach)) - 1, (1 + self.gain) * float(np.exp(reach)) - 1
+        moved = (0.0, 0.0) if self.at_paces is None else (self.at_paces.down, self.at_paces.up)
+        below, above = (math.hypot(reach, each) for each in moved)
+        return (1 + self.gain) * math.exp(-below) - 1, (1 + self.gain) * math.exp(above) - 1
 
 
 def search(
@@ -134,7 +146,7 @@ def search(
     step's progress. Where GPUs differ in number, or servers in price, the rate per GPU, or for the
     price, counts. Of candidates that are alike, the one with fewer changes is better, then the smaller limits.
     """
-    is_per_gpu = len({each.amount for each in candidates}) > 1
+    is_per_gpu, num_first = len({each.amount for each in candidates}) > 1, len(candidates)
     trace, ranks, candidates = _widened(
         traces[0],
         candidates,
@@ -147,24 +159,56 @@ def search(
     )
     measured = _measured(trace, traces, candidates[0], ranks, limits, keep=keep, drawing=drawing, tell=tell)
     (_, own), *others = measured
-    rates = [
-        (score(each, capacity, is_per_gpu=is_per_gpu), each)
-        for each, capacity in others
-        if capacity.rate_per_s is not None
-    ]
-    capacities = {id(each): capacity for each, capacity in others}
-    best = tuple((each, capacities[id(each)]) for _, each in _ranked(rates))
+    best = _with_capacities(others, is_per_gpu=is_per_gpu)
     top = max((rate for rate, _ in ranks.found), default=0.0)
     asked = max(ranks.undecided, *(each.requests_to_last for _, each in best if each.is_too_short), 0)
+    beyond, at_paces = _of_fit((candidates[0], own), best, traces, limits, drawing=drawing, tell=tell)
     return Tuned(
         own=(candidates[0], own),
         best=best,
         num_tried=len(candidates),
+        num_ranked_with=len(trace),
+        num_beyond=len(candidates) - num_first,
+        beyond_fit=beyond,
+        at_paces=at_paces,
         num_alike=sum(rate >= top * (1 - ALIKE) for rate, _ in ranks.found),
         is_per_gpu=is_per_gpu,
         asks=asked if asked > max(each.num_requests for _, each in measured) else 0,
         border=() if border is None or not best else tuple(border.of(best[0][0])),
     )
+
+
+def _with_capacities(
+    measured: Sequence[tuple[Candidate, Capacity]], *, is_per_gpu: bool
+) -> tuple[tuple[Candidate, Capacity], ...]:
+    """Return the candidates that have a capacity with it, best first."""
+    able = [(each, found) for each, found in measured if found.rate_per_s is not None]
+    capacities = {id(each): found for each, found in able}
+    rates = [(score(each, found, is_per_gpu=is_per_gpu), each) for each, found in able]
+    return tuple((each, capacities[id(each)]) for _, each in _ranked(rates))
+
+
+def _of_fit(
+    own: tuple[Candidate, Capacity],
+    best: Sequence[tuple[Candidate, Capacity]],
+    traces: Sequence[Trace],
+    limits: Sequence[RunLimit],
+    *,
+    drawing: Drawing | None,
+    tell: Step,
+) -> tuple[str | None, GainAtPaces | None]:
+    """Return how far the best goes beyond what its twin was fitted on, and how its gain moves with the twin's pace."""
+    if not best:
+        return None, None
+    candidate, found = best[0]
+    beyond = None if found.rate_per_s is None else beyond_fit(traces[0], candidate.twin, found.rate_per_s)
+    pace = candidate.twin.pace
+    if pace is None or candidate is own[0]:
+        return beyond, None
+    tell("the gain with all steps longer and shorter", 0, 1)
+    delta = pace.of(is_beyond=beyond is not None)
+    servers = (own[0].twin, own[1]), (candidate.twin, found)
+    return beyond, gain_at_paces(*servers, traces, limits, delta=delta, drawing=drawing)
 
 
 def _measured(
@@ -368,7 +412,8 @@ def _ranks(
         else:
             found.append((above.rate_per_s / divisor, candidate))
             asks_of[id(candidate)], near[id(candidate)] = above.asks, above.found
-        tell(f"ranking servers with {len(trace):,} requests", number + 1, len(candidates))
+        more = "" if known is None else " beyond the border"
+        tell(f"ranking servers{more} with {len(trace):,} requests", number + 1, len(candidates))
     return Ranks(found=found, asks_of=asks_of, near=near, undecided=undecided)
 
 

@@ -168,19 +168,15 @@ def _searched(
 def _extrapolated(tuned: Tuned, trace: Trace) -> list[str]:
     """Print and return a note if runs were short, or if a best server works beyond what the twin was fitted on."""
     from replay.capacity.capacity import short_run_note
-    from replay.search.beyond_fit import beyond_fit
 
     notes = []
     if tuned.asks and not any(each.is_too_short for _, each in tuned.best[:1]):
         notes.append(
             f"{len(trace):,} requests are too few to rank all servers by. --num-requests {tuned.asks} is better"
         )
-    for candidate, capacity in tuned.best[:1]:
-        if capacity.rate_per_s is None:
-            continue
-        note = beyond_fit(trace, candidate.twin, capacity.rate_per_s)
+    for _, capacity in tuned.best[:1]:
         short = short_run_note(capacity, capacity.num_requests)
-        notes += [each for each in (short, note) if each is not None]
+        notes += [each for each in (short, tuned.beyond_fit) if each is not None]
     for note in notes:
         tell(f"note: {note}")
     return notes
@@ -219,10 +215,12 @@ def _show(
     from replay.tuning.text import tuning_document, tuning_parts
     from traces.facts import TermRows, say_answer
 
-    own = tuned.own[1]
-    requests = [("requests", f"{len(trace):,}, {lengths_text(trace)}")]
-    if own.num_requests != len(trace):
-        requests.append(("", f"the best few: {own.num_seeds} seeds of {own.num_requests:,}"))
+    own, ranked = tuned.own[1], tuned.num_ranked_with
+    draws = f"{own.num_seeds} seeds of {own.num_requests:,}" if own.is_by_seeds else f"{own.num_requests:,}"
+    requests = [
+        ("requests", lengths_text(trace)),
+        ("", f"{ranked:,} to rank all servers by; {draws} to measure the server as it is and the best few"),
+    ]
     say_answer(
         lambda: tuning_document(tuned, candidates, limits, confirmed=confirmed, warnings=warnings),
         lambda: [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -97,8 +98,7 @@ def _told(
     tuned: Tuned, candidates: Candidates, confirmed: Confirmed, limits: Sequence[RunLimit]
 ) -> list[tuple[str, str]]:
     """Return the lines under the table, as terms with their texts."""
-    refused = len(candidates.impossible)
-    said = [("tried", f"{tuned.num_tried} servers, {refused} more that vLLM would refuse")]
+    said = [("tried", tried_text(tuned, candidates))]
     if candidates.impossible:
         said.append(("refused", ": ".join(candidates.impossible[0])))
     if candidates.unanswered:
@@ -121,8 +121,35 @@ def _told(
         gained = (
             f"{_more(tuned.gain)}{_between(tuned)} {GAINED[tuned.objective]}, against the server as it is"
         )
-        said.append(("gain", gained))
+        said += [("gain", gained), *_paces(tuned)]
     return [*said, ("flags", flags_text(candidate))]
+
+
+def tried_text(tuned: Tuned, candidates: Candidates) -> str:
+    """Return how many combinations there were, and what became of them; the numbers add up."""
+    first, beyond = tuned.num_tried - tuned.num_beyond, tuned.num_beyond
+    more = f" ({first} of the grid and {beyond} beyond its border)" if beyond else ""
+    others = (
+        (len(candidates.impossible), "vLLM would refuse"),
+        (len(candidates.unanswered), "have no answer"),
+    )
+    left = [f"{number} {what}" for number, what in others if number]
+    if not left:
+        return f"{tuned.num_tried} servers simulated{more}"
+    whole = tuned.num_tried + sum(number for number, _ in others)
+    return f"{whole} combinations: {tuned.num_tried} simulated{more}, {', '.join(left)}"
+
+
+def _paces(tuned: Tuned) -> list[tuple[str, str]]:
+    """Return what the pace of both servers does to the gain; nothing where the twin does not say its pace."""
+    at = tuned.at_paces
+    if at is None or tuned.gain is None:
+        return []
+    low, high = ((1 + tuned.gain) * math.exp(each) - 1 for each in (-at.down, at.up))
+    told = (
+        f"with all steps of both servers {at.pace_frac:.1%} longer or shorter {_more(low)} to {_more(high)}"
+    )
+    return [("", f"{told}, which the interval has in it")]
 
 
 def _between(tuned: Tuned) -> str:
@@ -171,6 +198,9 @@ def tuning_document(
         "gain_interval": tuned.gain_interval,
         "num_alike": tuned.num_alike,
         "num_tried": tuned.num_tried,
+        "num_beyond_grid": tuned.num_beyond,
+        "num_ranked_with": tuned.num_ranked_with,
+        "gain_at_paces": None if tuned.at_paces is None else asdict(tuned.at_paces),
         "at_border": [asdict(each) for each in tuned.border],
         "refused": [{"name": name, "reason": reason} for name, reason in candidates.impossible],
         "unanswered": [{"name": name, "reason": reason} for name, reason in candidates.unanswered],

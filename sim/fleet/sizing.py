@@ -39,7 +39,8 @@ class PoolSize:
 
     ``slots``: of one engine; ``utilization``: share of all seats that is taken, on average; ``active``: requests per
     engine; ``ttft_p99_s``, ``wait_p99_s``, ``tpot_s``, ``service_s`` (of a full engine): seconds. ``throughput``: of
-    one full engine, requests/s. ``binding``: which limit requires this number: ttft, tpot or utilization.
+    one full engine, requests/s. ``binding``: which limit requires this number: ttft, tpot or utilization. ``step_s``:
+    the longest wait for a step under way; 0 of a profile that knows no steps.
     """
 
     engines: int
@@ -53,6 +54,7 @@ class PoolSize:
     service_s: float
     throughput: float
     binding: str
+    step_s: float = 0.0
 
 
 class Infeasible(InvalidConfig):
@@ -82,6 +84,7 @@ def pool_at(
     service = busy.mean_iterations * busy.iteration_s(slots)
     wait = Wait.of(engines * slots, rate_per_s, 1.0 / service, busy.cv2, arrival_cv2=lengths.arrival_cv2)
     active = min(busy.active(rate_per_s / engines), float(slots))
+    joining = Joining.of(profile, busy, active)
     return PoolSize(
         engines=engines,
         provisioned=engines,
@@ -92,13 +95,14 @@ def pool_at(
             wait,
             unqueued_s(profile, lengths, active=active, busy=busy),
             share=0.99,
-            joining=Joining.of(profile, busy, active),
+            joining=joining,
         ),
         wait_p99_s=wait.percentile_s(0.99),
         tpot_s=busy.iteration_s(active) + profile.output_token_s,
         service_s=service,
         throughput=slots / service,
         binding="",
+        step_s=joining.step_s,
     )
 
 

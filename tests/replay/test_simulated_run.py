@@ -67,6 +67,8 @@ def test_the_mean_ttft_is_told_by_what_it_is_spent_on(
     parts, rows = found["ttft_parts_us"], pd.read_csv("seen.csv")
     assert parts["front_end"] == 500 + 2 * 600
     assert parts["prefill"] == pytest.approx(rows["server_prefill_us"].mean())
+    assert parts["queue"] == pytest.approx(rows["server_queue_us"].mean()) == found["queue_us"]["mean"]
+    assert parts["step_under_way"] > 0
     assert sum(parts.values()) == pytest.approx(found["ttft_us"]["mean"])
     assert vtwin.main([*words, "--overwrite"]) == 0
     (line,) = (each for each in capsys.readouterr().out.splitlines() if each.startswith("of TTFT"))

@@ -49,6 +49,11 @@ class HandoffCheck:
     prefill_active: float
     decode_active: float
 
+    @property
+    def ttft_mean_s(self) -> float:
+        """The mean time to the first token, the sum of its parts."""
+        return self.until_prefilled.value + self.until_moved.value + self.until_token.value
+
 
 def verify_handoff(
     sources: tuple[ProfileSource, ProfileSource],

@@ -192,7 +192,9 @@ class SplitOptions:
 
 def _left_by_transfers(pool: str, share: float) -> Any:  # noqa: ANN401 - an option, as typer has it
     """Return the option of the share of a pool's throughput that transfers leave."""
-    told = f"Formula only: share of the {pool} throughput that transfers leave. Default: {share:g}."
+    told = (
+        f"Formula only: share of the {pool} throughput that transfers leave. Default: {share:g}, of a twin 1."
+    )
     return _disagg(min=0.01, max=1.0, help=told)
 
 
@@ -205,7 +207,9 @@ class DisaggOptions:
     beta_ttft: Annotated[
         float | None,
         _disagg(
-            min=1.0, max=1000.0, help="Formula only: factor on TTFT for moving the KV cache. Default: 1.8."
+            min=1.0,
+            max=1000.0,
+            help="Formula only: factor on TTFT for moving the KV cache. Default: 1.8, of a twin 1.",
         ),
     ] = None
     kv_bandwidth: Annotated[

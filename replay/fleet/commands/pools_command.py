@@ -32,8 +32,11 @@ from traces.strict.tell import tell
 
 if TYPE_CHECKING:
     from replay.fleet.check.steady import RunLength
+    from replay.fleet.inputs.outside_fit import EngineLoad
     from replay.fleet.inputs.pools_file import PoolSpec
+    from replay.fleet.inputs.profiles import ProfileSource
     from replay.fleet.pools import Asking, PoolsPlan
+    from replay.fleet.reserve import DayPlan
     from sim.fleet import Lengths
     from traces.console.options import AnswerForm
 
@@ -46,6 +49,7 @@ def reserve(asked: ReserveOptions) -> None:
     The profile's price, or that of --prices, is the reserved one. Exit code 1 where --verify finds no number of engines
     for an hour.
     """
+    from replay.fleet.inputs.outside_fit import outside_loads
     from replay.fleet.reserve import (
         burst_price_of,
         plan_day,
@@ -71,7 +75,7 @@ def reserve(asked: ReserveOptions) -> None:
             check=check,
         )
     say_with_notes(
-        [*question.notes, *misfit_notes([source])],
+        [*question.notes, *outside_loads(_of_hours(plan, source)), *misfit_notes([source])],
         lambda: reserve_document(plan),
         lambda: reserve_parts(plan),
         asked.answer,
@@ -81,6 +85,19 @@ def reserve(asked: ReserveOptions) -> None:
         tell(f"wrote {asked.report}")
     if plan.broken_hours:
         raise typer.Exit(1)
+
+
+def _of_hours(plan: DayPlan, source: ProfileSource) -> list[EngineLoad]:
+    """Return an engine's load in the busiest hour: with the fewest engines for its requests."""
+    from replay.fleet.inputs.outside_fit import EngineLoad
+
+    if plan.simulated:
+        loads = [each.load for each in plan.simulated]
+    else:
+        loads = [
+            EngineLoad.of_size(source, size, rate) for size, rate in zip(plan.sizes, plan.rates, strict=True)
+        ]
+    return [max(loads, key=lambda each: each.active)]
 
 
 def pools(asked: SizeOptions) -> None:
@@ -161,6 +178,7 @@ def _pools_notes(
 ) -> list[str]:
     """Return notes: which requests are left out, how pools were sized, how many nodes are up, what profiles are."""
     from replay.fleet.inputs.failures import availability_note
+    from replay.fleet.inputs.outside_fit import outside_loads, outside_notes
     from replay.fleet.pools import sizing_note
 
     sources = list({each.source.name: each.source for each in plan.fleet.pools}.values())
@@ -173,7 +191,12 @@ def _pools_notes(
         notes.append(availability_note(specs[0].failures))
     else:
         notes += [availability_note(each.failures, of=each.name) for each in specs if each.failures]
-    return [*notes, *misfit_notes(sources, power=True)]
+    pools = [each for each in plan.fleet.pools if each.engines]
+    beyond = [
+        *dict.fromkeys(note for each in pools for note in outside_notes([each.source], each.lengths)),
+        *outside_loads(each.load for each in pools),
+    ]
+    return [*notes, *beyond, *misfit_notes(sources, power=True)]
 
 
 def _show_pools(plan: PoolsPlan, lengths: Lengths, *, report: Path | None, how: AnswerForm) -> None:

@@ -34,12 +34,15 @@ from traces.strict.option_table import with_option_tables
 if TYPE_CHECKING:
     from replay.fleet.beside import FleetsCompared
     from replay.fleet.disagg import DisaggPlan
+    from replay.fleet.inputs.outside_fit import EngineLoad
     from sim.cluster import Disaggregation
     from sim.fleet.disaggregated import Transfer
+    from sim.fleet.split import Splits
 
 
 def thresholds(asked: SizeOptions) -> None:
     """Compare splits into a pool for short and one for long requests: every threshold by formula."""
+    from replay.fleet.inputs.outside_fit import outside_loads
     from replay.fleet.questions import split_document, split_parts, splits_of
 
     question = sized_for(asked)
@@ -52,12 +55,24 @@ def thresholds(asked: SizeOptions) -> None:
             context=question.context,
             factors=numbers_of("1" if asked.split.compress is None else asked.split.compress, "--compress"),
         )
+        loads = _of_splits(found, question, rates_of(asked)[0])
     say_with_notes(
-        [*question.notes, *misfit_notes(question.sources)],
+        [*question.notes, *outside_loads(loads), *misfit_notes(question.sources)],
         lambda: split_document(found),
         lambda: [*split_parts(found), *question.rate_lines],
         asked.answer,
     )
+
+
+def _of_splits(found: Splits, question: Question, rate_per_s: float) -> list[EngineLoad]:
+    """Return the loads of the engines of the cheapest split, or of one pool where there is none."""
+    from replay.fleet.inputs.outside_fit import EngineLoad
+
+    best, sources = found.cheapest, question.sources
+    if best is None:
+        return [EngineLoad.of_size(sources[-1], found.one, rate_per_s)]
+    pools = ((sources[0], best.short, best.share), (sources[-1], best.long, 1 - best.share))
+    return [EngineLoad.of_size(each, size, rate_per_s * share) for each, size, share in pools if size]
 
 
 @with_code_option
@@ -67,7 +82,14 @@ def routers(asked: RouterOptions) -> None:
 
     Simulated at the level of seats and by the token-level engine.
     """
-    from replay.fleet.router_comparison import Comparison, routed_document, routed_of, routed_parts
+    from replay.fleet.inputs.outside_fit import outside_loads
+    from replay.fleet.router_comparison import (
+        Comparison,
+        routed_document,
+        routed_loads,
+        routed_of,
+        routed_parts,
+    )
     from replay.progress import working
 
     question = _with_all_up(asked.demand, asked.lengths, asked.utilization_cap)
@@ -84,8 +106,9 @@ def routers(asked: RouterOptions) -> None:
         compile_once()
     with infeasible(), working("simulating the routers"):
         found = routed_of(question.sources, question.lengths, asked.demand.rate, question.objective, on=on)
+        loads = routed_loads(found, question.sources, question.lengths, asked.demand.rate, on=on)
     say_with_notes(
-        [*question.notes, *misfit_notes(question.sources)],
+        [*question.notes, *outside_loads(loads), *misfit_notes(question.sources)],
         lambda: routed_document(found),
         lambda: routed_parts(found),
         asked.answer,
@@ -128,7 +151,8 @@ def _disaggregated(
 ) -> tuple[DisaggPlan, FleetsCompared | None, list[str]]:
     """Return prefill and decode pools, one pool beside them where it is asked for, and notes on what they rest on."""
     from replay.fleet.beside import beside
-    from replay.fleet.disagg import KV_BYTES_70B, plan_disagg, transfer_note
+    from replay.fleet.disagg import KV_BYTES_70B, disagg_loads, plan_disagg, transfer_note
+    from replay.fleet.inputs.outside_fit import outside_loads
     from replay.progress import working
 
     (rate,) = rates_of(asked)
@@ -140,28 +164,36 @@ def _disaggregated(
     known = sources[-1].kv_bytes_per_token if known is None else known
     objective, context = question.objective, question.context
     check = check_of(runs, verify=asked.verify, seed=asked.seed or 0)
+    moves = _links(asked.disagg, KV_BYTES_70B if known is None else known)
     with infeasible(), working("sizing and simulating the fleet"):
         plan = plan_disagg(
             sources, lengths, rate, objective, context=context, check=check,
-            by_formula=_by_formula(asked.disagg),
-            transfer=_links(asked.disagg, KV_BYTES_70B if known is None else known),
+            by_formula=_by_formula(asked.disagg, moves), transfer=moves,
         )  # fmt: skip
         both = (
             beside(plan, sources, lengths, rate, objective, context=context, check=check)
             if asked.disagg.beside is not False
             else None
         )
-    links = [transfer_note(plan.transfer, assumed=known is None)] if asked.verify else []
-    return plan, both, [*question.notes, *arrivals, *links, *misfit_notes(question.sources)]
+    has_steps = not sources[-1].profile.reserves_context
+    note = transfer_note(plan.transfer, assumed=known is None, has_steps=has_steps)
+    links = [note] if asked.verify or has_steps else []
+    beyond = outside_loads(disagg_loads(plan, sources, rate))
+    return plan, both, [*question.notes, *arrivals, *links, *beyond, *misfit_notes(question.sources)]
 
 
-def _by_formula(asked: DisaggOptions) -> Transfer:
+def _by_formula(asked: DisaggOptions, links: Disaggregation) -> Transfer:
     from sim.fleet.disaggregated import Transfer
+    from sim.fleet.step_pools import KVMoves
 
     return Transfer(
-        alpha_prefill=asked.alpha_prefill or 0.90,
-        alpha_decode=asked.alpha_decode or 0.92,
-        beta_ttft=asked.beta_ttft or 1.80,
+        alpha_prefill=asked.alpha_prefill,
+        alpha_decode=asked.alpha_decode,
+        beta_ttft=asked.beta_ttft,
+        links=KVMoves(
+            base_s=links.kv_base_latency_us / 1e6,
+            token_s=(links.kv_bytes_per_token or 0) / links.kv_bandwidth_gbps / 1e9,
+        ),
     )
 
 
@@ -176,6 +208,7 @@ def compare(asked: SizeOptions) -> None:
 
     Exit code 1 where nothing that is compared meets the SLO.
     """
+    from replay.fleet.inputs.outside_fit import EngineLoad, outside_loads
     from replay.fleet.questions import whatif_document, whatif_of, whatif_parts
     from replay.progress import working
 
@@ -191,8 +224,16 @@ def compare(asked: SizeOptions) -> None:
             context=question.context,
             check=check,
         )
+    by_name = {each.name: each for each in question.sources}
+    loads = [
+        each.simulated.load
+        if each.simulated is not None
+        else EngineLoad.of_size(by_name[each.profile], each.size, each.rate_per_s)
+        for each in found
+        if each.size is not None
+    ]
     say_with_notes(
-        [*question.notes, *misfit_notes(question.sources, power=True)],
+        [*question.notes, *outside_loads(loads), *misfit_notes(question.sources, power=True)],
         lambda: whatif_document(found),
         lambda: [*whatif_parts(found), *question.rate_lines],
         asked.answer,
@@ -206,6 +247,7 @@ def compare(asked: SizeOptions) -> None:
 def flex(asked: FlexOptions) -> None:
     """Say how much power a fleet can shed, and for how long, within its SLO."""
     from replay.fleet.flex import cuts_of, flex_document, flex_parts
+    from replay.fleet.inputs.outside_fit import EngineLoad, outside_loads
     from replay.fleet.size import plan_pool
     from replay.progress import working
 
@@ -219,8 +261,9 @@ def flex(asked: FlexOptions) -> None:
             asked.engines or plan_pool(source, lengths, rate, objective, context=longest, check=check).engines
         )
         cuts = cuts_of(source, lengths, rate, objective, context=longest, engines=number, check=check)
+        load = EngineLoad.of_engines(source, lengths, rate, engines=number, context=longest)
     say_with_notes(
-        [*question.notes, *misfit_notes([source], power=True)],
+        [*question.notes, *outside_loads([load]), *misfit_notes([source], power=True)],
         lambda: flex_document(cuts, engines=number),
         lambda: flex_parts(cuts, engines=number),
         asked.answer,

@@ -52,7 +52,7 @@ def size(asked: SizeOptions) -> None:
 def _one_or_two(asked: SizeOptions) -> None:
     """Size one pool, or one for short and one for long requests, and simulate it."""
     from replay.fleet.commands.memory_notes import memory_notes
-    from replay.fleet.inputs.outside_fit import outside_rates
+    from replay.fleet.inputs.outside_fit import outside_loads
     from replay.fleet.size import sized_fleet
     from replay.fleet.text import fleet_document, fleet_parts
     from replay.progress import working
@@ -75,9 +75,7 @@ def _one_or_two(asked: SizeOptions) -> None:
             split=split,
             check=check,
         )
-    beyond = outside_rates(
-        (each.source, each.rate_per_s / each.engines) for each in plan.pools if each.engines
-    )
+    beyond = outside_loads(each.load for each in plan.pools if each.engines)
     plan = replace(
         plan,
         notes=(*question.notes, *arrivals, *beyond, *memory_notes(plan), *misfit_notes(sources, power=True)),

@@ -30,6 +30,7 @@ from sim import (
     without_checkpoints,
 )
 from sim.fleet import GpuProfile, Lengths
+from sim.fleet.step_pools import StepTimes, fitting, mean_context
 from traces import ConfigError
 from traces.strict.section import Section, read_section
 from traces.strict.whole_file import is_there
@@ -69,6 +70,7 @@ class ProfileSource:
     ``idle_between_w``: of one engine, where the profile's idle power is assumed. ``is_fitted``: its twin says to which
     loads it was fitted, ``fitted``: which; ``held_out``: and how far it was off on others. ``outside_server``: how its
     server differs from the one that it was fitted on. ``assumes_memory``: nobody told the size of its KV cache.
+    ``steps``: a twin's own, at the workload's lengths, where the profile has straight lines.
     """
 
     name: str
@@ -86,6 +88,7 @@ class ProfileSource:
     fitted: FittedRange | None = None
     outside_server: str | None = None
     assumes_memory: bool = False
+    steps: StepTimes | None = None
 
     @property
     def currency(self) -> str:
@@ -280,7 +283,53 @@ def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) ->
         kv_bytes_per_token=twin.kv_bytes_per_token,
         error=_known_error(twin),
         idle_between_w=power.idle_between_w,
+        steps=_steps_of(model, profile, lengths, drafts=drafts),
         **_of_fit(twin),
+    )
+
+
+def _steps_of(
+    model: LatencyModel, profile: GpuProfile, lengths: Lengths, *, drafts: DraftedSteps
+) -> StepTimes:
+    """Return the model's steps of up to all seats that decode, and of as many mean prompts as fit into one."""
+    seats = seats_of(profile.max_slots)
+    contexts = np.full(len(seats), mean_context(lengths))
+    numbers = np.unique(np.geomspace(1, fitting(profile, lengths), MOST_CHUNKS))
+    tokens = max(float(lengths.new_tokens.mean()), 1.0)
+    whole, rest = divmod(tokens, profile.chunk_tokens)
+    chunks = np.minimum(
+        tokens, [*np.full(int(whole), float(profile.chunk_tokens)), *([rest] if rest else [])]
+    )
+    before = float(lengths.input_tokens.mean()) - tokens + np.cumsum(chunks) - chunks
+    prompts_s = (
+        [float(model.durations_us(_prompts(numbers, chunks, before)).sum()) / 1e6]
+        if len(chunks) > 1
+        else model.durations_us(_prompts(numbers, chunks, before)) / 1e6
+    )
+    return StepTimes(
+        num_decodes=seats.astype(np.float64),
+        decode_s=drafts.seconds_a_token(model, seats, contexts) * drafts.tokens_a_step,
+        num_prompts=numbers,
+        prompts_s=np.asarray(prompts_s, np.float64),
+        tokens_a_step=drafts.tokens_a_step,
+    )
+
+
+def _prompts(numbers: Floats, chunks: Floats, before: Floats) -> StepBatch:
+    """Return steps of so many prompts' chunks of this many tokens, with those before them in the cache."""
+
+    def counts(values: Floats) -> Ints:
+        return np.maximum(np.rint(values), 0).astype(np.int64)
+
+    pairs = chunks * (chunks + 1) / 2 + chunks * before
+    zero = np.zeros(max(len(numbers), len(chunks)), np.int64)
+    return StepBatch(
+        num_prefill_tokens=counts(numbers * chunks),
+        num_decode_tokens=zero,
+        decode_context_tokens=zero,
+        prefill_pairs=counts(numbers * pairs),
+        num_prefill_seqs=np.maximum(counts(numbers * np.ones(len(chunks))), 1),
+        prefill_context_tokens=counts(numbers * (before + chunks)),
     )
 
 

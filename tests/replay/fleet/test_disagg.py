@@ -17,8 +17,9 @@ from replay.fleet.inputs.profiles import from_profile, shipped_profiles
 from replay.fleet.size import SizeCheck
 from sim.cluster.transfer.disaggregation_config import Disaggregation
 from sim.fleet import Lengths
-from sim.fleet.disaggregated import Transfer, disaggregated_at
+from sim.fleet.disaggregated import Transfer, disaggregated_at, keeps_by_formula, sweep_disaggregated
 from sim.fleet.sizing import Objective
+from tests.validation.prefill_decode import lengths, point, twin
 
 LENGTHS = Lengths(input_tokens=np.array([400.0, 1500.0]), output_tokens=np.array([40.0, 60.0]))
 A100 = from_profile("A100", shipped_profiles()["A100"], context=2048)
@@ -125,3 +126,45 @@ def test_the_command_prints_both_and_the_json_has_the_recommended(
     assert recommended["decode_provisioned"] == 2 * recommended["decode"]
     assert last["verified"]["ttft_p99_us"] <= 2e6
     assert (last["verified"]["method"], last["verified"]["measured_to_us"]) == ("simulated", 20e6)
+
+
+@pytest.mark.parametrize(
+    ("name", "at_once", "engines"),
+    [
+        ("dense (Qwen3-14B, H100)", 50, (1, 1)),
+        ("MoE (Qwen3-30B-A3B, H100)", 1, (1, 1)),
+        ("MoE (Qwen3-30B-A3B, H100)", 100, (1, 2)),
+        ("large alpha0 (60 ms)", 20, (2, 3)),
+        ("large alpha0 (60 ms)", 100, (1, 2)),
+    ],
+)
+def test_a_twins_first_token_by_formula_is_near_the_simulations(
+    name: str, at_once: int, engines: tuple[int, int]
+) -> None:
+    """Prompts share steps, the KV moves, and the decode engine takes some steps to the token."""
+    found = point(name, at_once, engines, num_requests=5000)
+    mean, p99 = found.off
+    assert abs(mean) < 0.15
+    assert abs(p99) < 0.25
+    assert found.formula.tpot_s == pytest.approx(
+        found.seen.whole.tpot_mean.value, rel=0.1 if at_once > 1 else 0.3
+    )
+
+
+def test_the_cheapest_pools_of_a_twin_are_the_cheapest_that_keep_the_objective_by_formula() -> None:
+    """Its TTFT has steps of both pools in it: fewer prefill engines may need more decode engines."""
+    source = twin("large alpha0 (60 ms)")
+    assert source.steps is not None
+    pair, steps = (source.profile, source.profile), (source.steps, source.steps)
+    objective = Objective(ttft_p99_s=0.265)
+    found = sweep_disaggregated(pair, lengths(), 160.0, objective, context=8192, steps=steps)
+
+    def keeps(prefill: int, decode: int) -> bool:
+        at = disaggregated_at(pair, lengths(), 160.0, engines=(prefill, decode), context=8192, steps=steps)
+        return keeps_by_formula(at, objective)
+
+    fewest = min(p + d for p in range(1, 9) for d in range(1, 9) if keeps(p, d))
+    assert found[0].prefill + found[0].decode == fewest
+    assert all(keeps(each.prefill, each.decode) for each in found)
+    least = [min(getattr(each, pool) for each in found) for pool in ("prefill", "decode")]
+    assert sum(least) < fewest

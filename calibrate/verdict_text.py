@@ -11,11 +11,11 @@ from calibrate import number_format
 from calibrate.compare.judged_errors import JUDGED, JudgedError, judged_errors
 from calibrate.distinct_runs import has_lengths_of
 from calibrate.flags.evidence import contradictions_of
-from calibrate.misfit import is_probe, without_missed
+from calibrate.misfit import without_missed
 from replay.twin.fitted import FAR
 
 if TYPE_CHECKING:
-    from calibrate.findings import Calibration, Compared
+    from calibrate.findings import Calibration
     from calibrate.run_to_run.pace_today import PaceToday
     from replay.twin.fitted import FittedRange, Range
 
@@ -190,7 +190,7 @@ def _trust(calibration: Calibration, *, far: Sequence[str], has_warnings: bool) 
     config = calibration.config
     if config is None:
         return []
-    range_ = "" if config.fitted is None else _range_text(_served_range(calibration, config.fitted))
+    range_ = "" if config.fitted is None else _range_text(_trusted_range(calibration, config.fitted))
     limit = f"{100 * FAR:.0f}{number_format.SPACE}%"
     if refuted := _refuted(calibration):
         return refuted
@@ -208,7 +208,19 @@ def _trust(calibration: Calibration, *, far: Sequence[str], has_warnings: bool) 
         named = " and ".join(number_format.METRIC_NAMES[name] for name in far)
         trusted = f"Trust its E2E {range_}" if range_ else "Trust its E2E"
         return [f"{trusted}, not its {named}: the error exceeds {limit}.", *first]
-    return [f"Trust it {range_}.", *first] if range_ else first
+    return [f"Trust it {range_}.", *_too_short(calibration), *first] if range_ else first
+
+
+def _too_short(calibration: Calibration) -> list[str]:
+    """Return the sentence about a fitted rate that lasts no long run within the fit; none where all do."""
+    fitted = None if calibration.config is None else calibration.config.fitted
+    if fitted is None or fitted.lasting is None or fitted.rate_per_s is None:
+        return []
+    highest = fitted.rate_per_s[1]
+    if fitted.lasting[1] == highest or any(each.is_saturated for each in calibration.traces):
+        return []
+    rate = f"{number_format.plain(highest)}{number_format.SPACE}req/s"
+    return [f"The run at {rate} was too short to show how many requests such a rate brings at once."]
 
 
 def has_small_errors(calibration: Calibration) -> bool:
@@ -229,23 +241,21 @@ def _refuted(calibration: Calibration) -> list[str]:
     return [f"Do not trust it: its {names} cannot be the server's."] if found else []
 
 
-def _served_range(calibration: Calibration, fitted: FittedRange) -> FittedRange:
-    """Return the fitted range without loads that overloaded the server, or that the twin misses."""
+def _trusted_range(calibration: Calibration, fitted: FittedRange) -> FittedRange:
+    """Return the twin's own range, its rates those that last: below loads that it misses, or that overload the server.
+
+    Where some overload it, the concurrency is theirs, and is left out.
+    """
+    met = without_missed(fitted, calibration.traces)
+    rates = fitted.lasting
+    if rates is not None and met.rate_per_s != fitted.rate_per_s:
+        most = None if met.rate_per_s is None else min(rates[1], met.rate_per_s[1])
+        rates = None if most is None else (min(rates[0], most), most)
     runs = [each for each in calibration.traces if each.role != "held out"]
     if calibration.fit is not None and any(each.is_saturated for each in runs):
-        fitted = replace(fitted, rate_per_s=_kept_up_with(runs, fitted.rate_per_s), concurrency=None)
-    return without_missed(fitted, calibration.traces)
-
-
-def _kept_up_with(runs: Sequence[Compared], fitted: Range | None) -> Range | None:
-    """Return the fitted rates up to the highest that did not overload the server; None where none is known."""
-    from replay.twin.fitted import range_of
-
-    loads = [each.source.trace for each in runs if not each.is_saturated and not is_probe(each.source.trace)]
-    served = range_of(loads, [None] * len(loads)).rate_per_s
-    if fitted is None or served is None or served[1] < fitted[0]:
-        return None
-    return fitted[0], min(fitted[1], served[1])
+        return replace(met, rate_per_s=rates, concurrency=None)
+    is_told = rates is not None or fitted.concurrency is not None
+    return replace(met, rate_per_s=rates if is_told else met.rate_per_s)
 
 
 def _range_text(fitted: FittedRange) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from replay.twin.fitted.fitted_on import FittedOn, read_fitted_on
-from replay.twin.fitted.fitted_range import FittedRange, read_fitted_range, ways_beyond
+from replay.twin.fitted.fitted_range import FittedRange, Range, read_fitted_range, ways_beyond
 from replay.twin.fitted.held_out import HeldOut, read_held_out
 from replay.twin.fitted.leaves import AskedServer, ways_out
 from replay.twin.fitted.pace import Pace, read_pace
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from traces.strict.section import Section
 
 ENDINGS = (".yaml", ".yml")
+ROUNDED = 1.02
+"""A rate is asked for as it is read, rounded: so many times the fitted one is that rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +62,12 @@ class Profile:
         What the file does not say leaves, too: nobody can tell.
         """
         known = self.fitted_range or FittedRange()
-        return [*ways_out(self.on, server), *_untold(known, load), *ways_beyond(known, load)]
+        beyond = ways_beyond(known, load)
+        return [
+            *ways_out(self.on, server),
+            *_untold(known, load),
+            *(beyond or _not_lasting(known.lasting, load)),
+        ]
 
 
 def _untold(known: FittedRange, load: FittedRange) -> Iterator[str]:
@@ -73,6 +80,18 @@ def _untold(known: FittedRange, load: FittedRange) -> Iterator[str]:
     for name, what in names.items():
         if getattr(load, name) is not None and getattr(known, name) is None:
             yield f"{what}: the file does not say which it was fitted on"
+
+
+def _not_lasting(lasting: Range | None, load: FittedRange) -> Iterator[str]:
+    """Yield the line on a rate without a concurrency, of which it is not known that a long run stays within the fit."""
+    if load.rate_per_s is None or load.concurrency is not None:
+        return
+    asked = load.rate_per_s[1]
+    if lasting is None:
+        yield "load: the file does not say how many requests run at once at a rate; ask with --concurrency, too"
+    elif asked > ROUNDED * lasting[1]:
+        most = f"up to {lasting[1]:.4g} a long run stays within the fitted concurrency"
+        yield f"load: {asked:.4g} requests/s; {most}"
 
 
 def read_profile(path: Path) -> Profile:

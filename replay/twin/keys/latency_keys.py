@@ -116,6 +116,13 @@ FITTED_RANGE_KEYS: tuple[Key, ...] = (
         default="none",
         meaning="Requests running when one is sent, 1st to 99th percentile.",
     ),
+    Key(
+        path="latency.fitted_range.lasting",
+        kind="numbers",
+        default="none",
+        meaning="The rates of `rate_per_s` that the server kept up with, and that a long run keeps within "
+        "`concurrency`: up to there the twin is trusted.",
+    ),
 )
 
 PACE_KEYS: tuple[Key, ...] = (

@@ -155,7 +155,9 @@ def calibrate(
     ]
     priors = known_priors(known := known_of(observed[0].trace, config, options))
     old = None if options.from_twin is None else twin_of(options.from_twin)
-    found = _fitted(ready, known, config, options, old=old, priors=priors, steps=steps, report=report)
+    found = _as_its_file(
+        _fitted(ready, known, config, options, old=old, priors=priors, steps=steps, report=report)
+    )
     fitted, held_out, how = _both_parts(observed, holdout, halves, found.config, options)
     parts = zip(observed, chosen, strict=True)
     spans = [range_of([source.trace], [half], is_fitted=True) for source, half in parts]
@@ -244,6 +246,14 @@ def _fitted(
         tiles=(known_tiles(known, config) if is_open else Tiles()).factors,
         report=report,
     )
+
+
+def _as_its_file(fit: Fit) -> Fit:
+    """Return the fit whose steps scatter as those of the file that it is written to: by the twin's own seed."""
+    latency, config = fit.config.latency, fit.config
+    if not hasattr(latency, "seed"):
+        return fit
+    return replace(fit, config=replace(config, latency=replace(latency, seed=config.seed)))
 
 
 def _both_parts(

@@ -13,6 +13,7 @@ from calibrate.distinct_runs import has_lengths_of
 from calibrate.flags.evidence import contradictions_of
 from calibrate.misfit import without_missed
 from replay.twin.fitted import FAR
+from traces import fewest_beyond
 
 if TYPE_CHECKING:
     from calibrate.findings import Calibration
@@ -23,6 +24,7 @@ MOST_WORDS = 20
 """A page's title, and the sentence below it, have no more words."""
 NAMED = (*JUDGED, "itl_us")
 """The order in which metrics are named."""
+OF_KIND = {"per request": "per request", "mean": "of the mean"}
 
 
 def verdict_text(calibration: Calibration, *, has_warnings: bool) -> str:
@@ -74,6 +76,24 @@ def far_in_file(calibration: Calibration) -> tuple[str, ...] | None:
     return tuple(name.removesuffix("_us").replace("itl", "tpot") for name in far_of(judged))
 
 
+def far_p99_in_file(calibration: Calibration) -> tuple[str, ...] | None:
+    """Return the metrics whose p99 over the held-out run is too far off, as TWIN.yaml names them; None: not known."""
+    far = tuple(each.metric.removesuffix("_us").replace("itl", "tpot") for each in _far_p99(calibration))
+    return None if calibration.held_out.of_saturated or not (far or _shows_p99(calibration)) else far
+
+
+def _shows_p99(calibration: Calibration) -> bool:
+    """Return whether the held-out requests are enough to have an upper end of their p99."""
+    numbers = [found.n for name, found in calibration.holdout.items() if name in JUDGED]
+    return bool(numbers) and fewest_beyond(min(numbers)) >= 1
+
+
+def _far_p99(calibration: Calibration) -> list[JudgedError]:
+    """Return the held-out errors of p99 that are too large, and larger than the server's own, in the usual order."""
+    found = judged_errors(calibration.holdout, calibration.noise_floor, ("p99",))
+    return sorted((each for each in found if each.exceeds(FAR)), key=lambda each: NAMED.index(each.metric))
+
+
 def parted(text: str) -> tuple[str, str, list[str]]:
     """Return a verdict as a page begins with it: the title, the sentence below it (may be empty), what else there is.
 
@@ -119,11 +139,11 @@ def _what(judged: JudgedError) -> str:
 
 
 def _others(judged: Sequence[JudgedError]) -> str:
-    """Return the largest error of each other metric, after a semicolon; nothing where there is none."""
-    largest = {each.metric: each.error for each in reversed(judged)}
+    """Return the largest error of each other metric and its kind, after a semicolon; nothing where there is none."""
+    largest = {each.metric: each for each in reversed(judged)}
     del largest[judged[0].metric]
     said = [
-        f"{number_format.METRIC_NAMES[name]} {number_format.percent(largest[name])}"
+        f"{number_format.METRIC_NAMES[name]} {number_format.percent(largest[name].error)} {OF_KIND[largest[name].kind]}"
         for name in NAMED
         if name in largest
     ]
@@ -204,11 +224,18 @@ def _trust(calibration: Calibration, *, far: Sequence[str], has_warnings: bool) 
             f"{range_[:1].upper()}{range_[1:]} it rests on another server's twin: expect {off} there.",
             *first,
         ]
+    off = ", ".join(
+        f"{number_format.METRIC_NAMES[each.metric]} is off by {number_format.percent(each.error)}"
+        for each in _far_p99(calibration)
+        if each.metric not in far
+    )
+    which = "means and p99" if _shows_p99(calibration) and not off else "means"
+    first = [*([f"Do not trust its p99: {off}."] if off else []), *_too_short(calibration), *first]
     if far:
         named = " and ".join(number_format.METRIC_NAMES[name] for name in far)
         trusted = f"Trust its E2E {range_}" if range_ else "Trust its E2E"
         return [f"{trusted}, not its {named}: the error exceeds {limit}.", *first]
-    return [f"Trust it {range_}.", *_too_short(calibration), *first] if range_ else first
+    return [f"Trust its {which} {range_}.", *first] if range_ else first
 
 
 def _too_short(calibration: Calibration) -> list[str]:

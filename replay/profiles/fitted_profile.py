@@ -46,15 +46,17 @@ class Profile:
 
     @property
     def trust(self) -> str:
-        """Whether its answers may be trusted inside of what it was fitted on, in a word or two."""
+        """Which of its answers may be trusted inside of what it was fitted on, in a word or two."""
         if self.held_out is None or (not self.held_out.errors and self.held_out.far is None):
             return "not known"
         far = self.held_out.far_names
         if not far and self.on.carried_from is not None:
             return "carried" if self.pace is None else f"carried, ±{self.pace.within:.0%}"
+        p99 = self.held_out.far_p99_names
         if not far:
-            return "yes"
-        return "no" if "e2e" in far else f"not its {' and '.join(each.upper() for each in far)}"
+            return "means" if p99 is None else "means, not p99" if p99 else "means and p99"
+        nor = ", nor p99" if p99 and set(p99) - set(far) else ""
+        return "no" if "e2e" in far else f"not its {' and '.join(each.upper() for each in far)}{nor}"
 
     def leaves(self, server: AskedServer, load: FittedRange) -> list[str]:
         """Return each way in which a question leaves what the twin was fitted on, a line each; none: it lies inside.

@@ -189,6 +189,12 @@ HELD_OUT_KEYS: tuple[Key, ...] = (
         "request or of a run's mean, and above what the server differs from itself where a repeat run shows that. "
         "Every answer of the twin says so.",
     ),
+    Key(
+        path="latency.held_out.far_p99",
+        kind="mapping",
+        default="those whose `_p99` is above 0.1",
+        meaning="The same of those whose p99 over the held-out run is too far off.",
+    ),
 )
 
 TILES_KEY = Key(

@@ -142,12 +142,14 @@ def _others(judged: Sequence[JudgedError]) -> str:
     """Return the largest error of each other metric and its kind, after a semicolon; nothing where there is none."""
     largest = {each.metric: each for each in reversed(judged)}
     del largest[judged[0].metric]
+    named = [largest[name] for name in NAMED if name in largest]
     said = [
-        f"{number_format.METRIC_NAMES[name]} {number_format.percent(largest[name].error)} {OF_KIND[largest[name].kind]}"
-        for name in NAMED
-        if name in largest
+        f"{number_format.METRIC_NAMES[each.metric]} {number_format.percent(each.error)}" for each in named
     ]
-    return f"; {', '.join(said)}" if said else ""
+    kinds = [OF_KIND[each.kind] for each in named]
+    if len(set(kinds)) == 1:
+        return f"; {' and '.join(said)} {kinds[0]}"
+    return f"; {', '.join(f'{each} {kind}' for each, kind in zip(said, kinds, strict=True))}" if said else ""
 
 
 def _which(calibration: Calibration) -> str:

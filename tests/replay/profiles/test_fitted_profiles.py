@@ -81,10 +81,43 @@ def test_a_carried_twin_is_trusted_as_far_as_its_pace(capsys: pytest.CaptureFixt
     text = PROFILE.replace("far: [ttft]", "far: []").replace(
         "within: 0.01, beyond: 0.026", "within: 0.12, beyond: 0.2"
     )
-    for name, more, trust in (("own", "", "yes"), ("made", "    carried_from: an H100\n", "carried, ±12%")):
+    for name, more, trust in (("own", "", "means"), ("made", "    carried_from: an H100\n", "carried, ±12%")):
         (here / f"{name}.yaml").write_text(TWIN + text + more)
         assert asked("list", f"{name}.yaml") == 0
         assert capsys.readouterr().out.splitlines()[1].endswith(f"  {trust}")
+
+
+@pytest.mark.parametrize(
+    ("far", "trust", "doubt"),
+    [
+        ("far: [], far_p99: []", "means and p99", "trust: means and p99"),
+        (
+            "far: [], far_p99: [ttft]",
+            "means, not p99",
+            "do not trust this twin's p99 of TTFT: it was off by more",
+        ),
+        (
+            "far: [], tpot_p99: 0.27",
+            "means, not p99",
+            "do not trust this twin's p99 of TPOT: it was off by more",
+        ),
+        ("far: [ttft], far_p99: [ttft]", "not its TTFT", "do not trust this twin's TTFT: "),
+        ("far: [ttft], far_p99: [tpot]", "not its TTFT, nor p99", "do not trust this twin's TTFT: "),
+    ],
+)
+def test_a_p99_that_is_far_off_stands_beside_no_plain_yes(
+    capsys: pytest.CaptureFixture[str], here: Path, far: str, trust: str, doubt: str
+) -> None:
+    (here / "p99.yaml").write_text(TWIN + PROFILE.replace("far: [ttft]", far))
+    assert asked("list", "p99.yaml") == 0
+    assert capsys.readouterr().out.splitlines()[1].endswith(f"  {trust}")
+    assert asked("show", "p99.yaml") == 0
+    *others, last = capsys.readouterr().out.splitlines()
+    assert last.startswith(doubt)
+    told = "p99 of a run, fitted or held out: off by up to TPOT 27.0 %"
+    assert (told in others) is ("tpot_p99" in far)
+    assert asked("show", "p99.yaml", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["trust"] == trust
 
 
 def test_the_screen_says_what_it_was_fitted_on_and_how_it_degrades(

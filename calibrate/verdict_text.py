@@ -24,6 +24,8 @@ MOST_WORDS = 20
 """A page's title, and the sentence below it, have no more words."""
 NAMED = (*JUDGED, "itl_us")
 """The order in which metrics are named."""
+ALMOST = 0.9
+"""A rate that lasts up to this share of the highest fitted one needs no word on it: draws of one load differ by more."""
 OF_KIND = {"per request": "per request", "mean": "of the mean"}
 
 
@@ -246,7 +248,7 @@ def _too_short(calibration: Calibration) -> list[str]:
     if fitted is None or fitted.lasting is None or fitted.rate_per_s is None:
         return []
     highest = fitted.rate_per_s[1]
-    if fitted.lasting[1] == highest or any(each.is_saturated for each in calibration.traces):
+    if fitted.lasting[1] >= ALMOST * highest or any(each.is_saturated for each in calibration.traces):
         return []
     rate = f"{number_format.plain(highest)}{number_format.SPACE}req/s"
     return [f"The run at {rate} was too short to show how many requests such a rate brings at once."]

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from replay.search.load import load_of
-from replay.twin.fitted.fitted_range import range_of_run
+from replay.twin.fitted.fitted_range import range_of
 
 if TYPE_CHECKING:
     from replay.simulated_run import Run
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
 
 LONG: Final = 3000
 """Requests of a run that is long enough to fill up, as one of ten seconds is not."""
-NEAR: Final = 1.05
-"""So many times the fitted concurrency is within the fit: half of what `run` passes over, another draw may need it."""
+PARTS: Final = 3
+"""The fullest of these parts of it counts: a shorter run may be like that one."""
 LOWEST, HALVINGS = 16.0, 6
 """A rate is searched down to this part of the highest fitted one, to within 5 %."""
 
@@ -62,15 +64,16 @@ def lasting_rates(trace: Trace, twin: TwinConfig, rates: Range | None) -> Range 
 
     if rates is None or twin.fitted is None or twin.fitted.concurrency is None:
         return None
-    top, most = rates[1], NEAR * twin.fitted.concurrency[1]
+    top, most = rates[1], twin.fitted.concurrency[1]
     client = Client(id="fitted", lengths=requests_to_draw(trace, "the fitted trace"))
     drawn = synth(Workload(clients=(client,), load=OpenLoop(rate_per_s=top), num_requests=LONG), seed=1)
 
     def stays(rate_per_s: float) -> bool:
         done = _run_at(drawn, twin, rate_per_s)
-        running = range_of_run(done.trace).concurrency
+        part = np.arange(len(drawn)) * PARTS // len(drawn)
+        spans = [range_of([done.trace], [part == number]).concurrency for number in range(PARTS)]
         is_behind = done.judged is not None and done.judged.verdict == "overloaded"
-        return running is not None and running[1] <= most and not is_behind
+        return not is_behind and all(span is not None and span[1] <= most for span in spans)
 
     highest = top if stays(top) else _highest(stays, top)
     return None if highest is None else (min(rates[0], highest), highest)

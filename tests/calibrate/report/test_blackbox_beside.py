@@ -54,7 +54,12 @@ def test_the_errors_told_are_those_of_the_twin_that_is_written(found: Calibratio
     """To the seed by which its steps scatter: a second look at the held-out requests finds the same errors."""
     write_config(found, tmp_path / "twin.yaml")
     assert found.config is not None
-    assert load_config(tmp_path / "twin.yaml").latency == found.config.latency
+    own, kept = (
+        {name: float(getattr(twin.latency, name)) for name in (*SIX, "floor", "sigma", "seed")}
+        for twin in (found.config, load_config(tmp_path / "twin.yaml"))
+    )
+    assert kept == own
+    assert own["seed"] == found.config.seed != Extended().seed
 
 
 def test_a_fit_of_blackbox_has_no_other_blackbox_beside_it() -> None:

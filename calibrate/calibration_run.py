@@ -51,6 +51,7 @@ from calibrate.steps.step_logs import NO_STEPS, StepLogs
 from replay.model.matmuls import Tiles
 from replay.twin import twin_of
 from replay.twin.fitted import FittedRange, range_of, union
+from sim import Extended
 from traces import ConfigError, TraceError
 from traces.strict.free_memory import require_memory
 
@@ -251,7 +252,7 @@ def _fitted(
 def _as_its_file(fit: Fit) -> Fit:
     """Return the fit whose steps scatter as those of the file that it is written to: by the twin's own seed."""
     latency, config = fit.config.latency, fit.config
-    if not hasattr(latency, "seed"):
+    if not isinstance(latency, Extended):
         return fit
     return replace(fit, config=replace(config, latency=replace(latency, seed=config.seed)))
 

@@ -25,7 +25,7 @@ MOST_WORDS = 20
 NAMED = (*JUDGED, "itl_us")
 """The order in which metrics are named."""
 ALMOST = 0.9
-"""A rate that lasts up to this share of the highest fitted one needs no word on it: draws of one load differ by more."""
+"""A rate that lasts up to this share of the highest fitted one needs no word: draws of one load differ by more."""
 OF_KIND = {"per request": "per request", "mean": "of the mean"}
 
 

@@ -51,7 +51,6 @@ from calibrate.steps.step_logs import NO_STEPS, StepLogs
 from replay.model.matmuls import Tiles
 from replay.twin import twin_of
 from replay.twin.fitted import FittedRange, range_of, union
-from sim import Extended
 from traces import ConfigError, TraceError
 from traces.strict.free_memory import require_memory
 
@@ -156,17 +155,14 @@ def calibrate(
     ]
     priors = known_priors(known := known_of(observed[0].trace, config, options))
     old = None if options.from_twin is None else twin_of(options.from_twin)
-    found = _as_its_file(
-        _fitted(ready, known, config, options, old=old, priors=priors, steps=steps, report=report)
-    )
+    found = _fitted(ready, known, config, options, old=old, priors=priors, steps=steps, report=report)
     fitted, held_out, how = _both_parts(observed, holdout, halves, found.config, options)
     parts = zip(observed, chosen, strict=True)
     spans = [range_of([source.trace], [half], is_fitted=True) for source, half in parts]
     met = list({id(each): each for each, _ in [*fitted, *held_out]}.values())
     loads = union(loads_of([source.trace for source in observed], spans))
     found = _with_reach(found, without_missed(loads, met), options, old=old)
-    busiest = _busiest([source.trace for source in observed], spans)
-    found = _with_lasting(found, busiest, [each for each, _ in fitted])
+    found = _with_lasting(found, observed, spans, [each for each, _ in fitted])
     calibration = _assembled(
         held_out, fitted, options=options, repeats=repeats, config=found.config, unseen=steps.told(how)
     )
@@ -188,21 +184,22 @@ def _with_reach(fit: Fit, loads: FittedRange, options: Options, *, old: TwinConf
     return replace(fit, config=replace(fit.config, fitted=range_, pace=pace))
 
 
-def _with_lasting(fit: Fit, busiest: Trace, runs: Sequence[Compared]) -> Fit:
-    """Return the fit whose twin says up to which rate it is trusted in a run as long as one likes."""
+def _with_lasting(
+    fit: Fit, observed: Sequence[NamedTrace], spans: Sequence[FittedRange], runs: Sequence[Compared]
+) -> Fit:
+    """Return the fit whose twin says up to which rate it is trusted in a run as long as one likes.
+
+    By the requests of the observed trace with the highest rate, the first one where none has a rate.
+    """
     from replay.search import lasting_rates
 
     fitted = fit.config.fitted
     if fitted is None:
         return fit
+    rates = [0.0 if span.rate_per_s is None else span.rate_per_s[1] for span in spans]
+    busiest = observed[rates.index(max(rates))].trace
     lasting = lasting_rates(busiest, fit.config, kept_up_with(runs, fitted.rate_per_s))
     return replace(fit, config=replace(fit.config, fitted=replace(fitted, lasting=lasting)))
-
-
-def _busiest(traces: Sequence[Trace], spans: Sequence[FittedRange]) -> Trace:
-    """Return the trace with the highest rate; the first one where none has a rate."""
-    rates = [0.0 if span.rate_per_s is None else span.rate_per_s[1] for span in spans]
-    return traces[rates.index(max(rates))]
 
 
 def _check_memory(sources: Sequence[NamedTrace], options: Options) -> None:
@@ -247,14 +244,6 @@ def _fitted(
         tiles=(known_tiles(known, config) if is_open else Tiles()).factors,
         report=report,
     )
-
-
-def _as_its_file(fit: Fit) -> Fit:
-    """Return the fit whose steps scatter as those of the file that it is written to: by the twin's own seed."""
-    latency, config = fit.config.latency, fit.config
-    if not isinstance(latency, Extended):
-        return fit
-    return replace(fit, config=replace(config, latency=replace(latency, seed=config.seed)))
 
 
 def _both_parts(

@@ -59,8 +59,7 @@ def lasting_rates(trace: Trace, twin: TwinConfig, rates: Range | None) -> Range 
     A short run at a rate shows fewer requests at once than a long one: the rate alone would be trusted too far.
     ``trace``: whose requests are drawn again. Without a fitted concurrency, or rates, there is nothing to tell.
     """
-    from traces.workload import requests_to_draw, synth
-    from traces.workload.model import Client, OpenLoop, Workload
+    from traces.workload import Client, OpenLoop, Workload, requests_to_draw, synth
 
     if rates is None or twin.fitted is None or twin.fitted.concurrency is None:
         return None

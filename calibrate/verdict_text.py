@@ -245,7 +245,7 @@ def _trust(calibration: Calibration, *, far: Sequence[str], has_warnings: bool) 
 def _too_short(calibration: Calibration) -> list[str]:
     """Return the sentence about a fitted rate that lasts no long run within the fit; none where all do."""
     fitted = None if calibration.config is None else calibration.config.fitted
-    if fitted is None or fitted.lasting is None or fitted.rate_per_s is None:
+    if calibration.fit is None or fitted is None or fitted.lasting is None or fitted.rate_per_s is None:
         return []
     highest = fitted.rate_per_s[1]
     if fitted.lasting[1] >= ALMOST * highest or any(each.is_saturated for each in calibration.traces):

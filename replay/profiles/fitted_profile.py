@@ -92,7 +92,9 @@ def _not_lasting(lasting: Range | None, load: FittedRange) -> Iterator[str]:
     if lasting is None:
         yield "load: the file does not say how many requests run at once at a rate; ask with --concurrency, too"
     elif asked > ROUNDED * lasting[1]:
-        most = f"up to {lasting[1]:.4g} a long run stays within the fitted concurrency"
+        most = (
+            f"up to {lasting[1]:.4g} the server keeps up and a long run stays within the fitted concurrency"
+        )
         yield f"load: {asked:.4g} requests/s; {most}"
 
 

@@ -154,7 +154,10 @@ def test_a_question_inside(capsys: pytest.CaptureFixture[str]) -> None:
         (("--flags", "--tensor-parallel-size 4"), "tp 4, fitted on 2"),
         (("--vllm-version", "0.32.0"), "vLLM 0.32.0, fitted on 0.24.0"),
         (("--rate", "8"), "load by a factor 2.0 (8 requests/s, fitted up to 4)"),
-        (("--rate", "4"), "load: 4 requests/s; up to 3 a long run stays within the fitted concurrency"),
+        (
+            ("--rate", "4"),
+            "load: 4 requests/s; up to 3 the server keeps up and a long run stays within the fitted concurrency",
+        ),
         (("--concurrency", "40"), "concurrency by a factor 2.0 (40 running, fitted up to 20)"),
         (("--input-len", "1800"), "prompts by a factor 2.0 (1800 tokens, fitted up to 900)"),
         (("--output-len", "400"), "outputs by a factor 2.0 (400 tokens, fitted up to 200)"),

@@ -40,7 +40,7 @@ from calibrate.fit.pipeline import fit
 from calibrate.fit.result import Fit, pace_of
 from calibrate.fit.search import Report
 from calibrate.flags.known_model_and_gpu import absent_candidates, known_of
-from calibrate.misfit import loads_of, without_missed
+from calibrate.misfit import kept_up_with, loads_of, without_missed
 from calibrate.noise_floor import couples_of, noise_pairs
 from calibrate.run_to_run.bands import bands_of
 from calibrate.run_to_run.pace_today import AtPace, pace_today
@@ -162,6 +162,7 @@ def calibrate(
     met = list({id(each): each for each, _ in [*fitted, *held_out]}.values())
     loads = union(loads_of([source.trace for source in observed], spans))
     found = _with_reach(found, without_missed(loads, met), options, old=old)
+    found = _with_lasting(found, observed, spans, [each for each, _ in fitted])
     calibration = _assembled(
         held_out, fitted, options=options, repeats=repeats, config=found.config, unseen=steps.told(how)
     )
@@ -181,6 +182,24 @@ def _with_reach(fit: Fit, loads: FittedRange, options: Options, *, old: TwinConf
     if old is not None:
         range_, pace = range_carried(old.fitted, range_), pace_carried(pace)
     return replace(fit, config=replace(fit.config, fitted=range_, pace=pace))
+
+
+def _with_lasting(
+    fit: Fit, observed: Sequence[NamedTrace], spans: Sequence[FittedRange], runs: Sequence[Compared]
+) -> Fit:
+    """Return the fit whose twin says up to which rate it is trusted in a run as long as one likes.
+
+    By the requests of the observed trace with the highest rate, the first one where none has a rate.
+    """
+    from replay.search import lasting_rates
+
+    fitted = fit.config.fitted
+    if fitted is None:
+        return fit
+    rates = [0.0 if span.rate_per_s is None else span.rate_per_s[1] for span in spans]
+    busiest = observed[rates.index(max(rates))].trace
+    lasting = lasting_rates(busiest, fit.config, kept_up_with(runs, fitted.rate_per_s))
+    return replace(fit, config=replace(fit.config, fitted=replace(fitted, lasting=lasting)))
 
 
 def _check_memory(sources: Sequence[NamedTrace], options: Options) -> None:

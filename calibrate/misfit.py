@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from calibrate.findings import Calibration, Compared
-    from replay.twin.fitted import FittedRange
+    from replay.twin.fitted import FittedRange, Range
     from traces import Trace
 
 METRICS = ("ttft_us", "e2e_us", "tpot_us")
@@ -133,6 +133,19 @@ def without_missed(fitted: FittedRange, compared: Sequence[Compared]) -> FittedR
         met = [end[1] for end in ends.values() if end and end[1] < least]
         cut[name] = (min(span[0], max(met)), min(span[1], max(met))) if met else None
     return replace(fitted, **cut)
+
+
+def kept_up_with(runs: Sequence[Compared], fitted: Range | None) -> Range | None:
+    """Return the fitted rates up to the highest that did not overload the server; None where none is known."""
+    if not any(each.is_saturated for each in runs):
+        return fitted
+    from replay.twin.fitted import range_of
+
+    loads = [each.source.trace for each in runs if not each.is_saturated and not is_probe(each.source.trace)]
+    served = range_of(loads, [None] * len(loads)).rate_per_s
+    if fitted is None or served is None or served[1] < fitted[0]:
+        return None
+    return fitted[0], min(fitted[1], served[1])
 
 
 def _misfits(compared: Compared) -> Iterator[Misfit]:

@@ -11,11 +11,12 @@ from calibrate import number_format
 from calibrate.compare.judged_errors import JUDGED, JudgedError, judged_errors
 from calibrate.distinct_runs import has_lengths_of
 from calibrate.flags.evidence import contradictions_of
-from calibrate.misfit import is_probe, without_missed
+from calibrate.misfit import without_missed
 from replay.twin.fitted import FAR
+from traces import fewest_beyond
 
 if TYPE_CHECKING:
-    from calibrate.findings import Calibration, Compared
+    from calibrate.findings import Calibration
     from calibrate.run_to_run.pace_today import PaceToday
     from replay.twin.fitted import FittedRange, Range
 
@@ -23,6 +24,9 @@ MOST_WORDS = 20
 """A page's title, and the sentence below it, have no more words."""
 NAMED = (*JUDGED, "itl_us")
 """The order in which metrics are named."""
+ALMOST = 0.9
+"""A rate that lasts up to this share of the highest fitted one needs no word: draws of one load differ by more."""
+OF_KIND = {"per request": "per request", "mean": "of the mean"}
 
 
 def verdict_text(calibration: Calibration, *, has_warnings: bool) -> str:
@@ -74,6 +78,24 @@ def far_in_file(calibration: Calibration) -> tuple[str, ...] | None:
     return tuple(name.removesuffix("_us").replace("itl", "tpot") for name in far_of(judged))
 
 
+def far_p99_in_file(calibration: Calibration) -> tuple[str, ...] | None:
+    """Return the metrics whose p99 over the held-out run is too far off, as TWIN.yaml names them; None: not known."""
+    far = tuple(each.metric.removesuffix("_us").replace("itl", "tpot") for each in _far_p99(calibration))
+    return None if calibration.held_out.of_saturated or not (far or _shows_p99(calibration)) else far
+
+
+def _shows_p99(calibration: Calibration) -> bool:
+    """Return whether the held-out requests are enough to have an upper end of their p99."""
+    numbers = [found.n for name, found in calibration.holdout.items() if name in JUDGED]
+    return bool(numbers) and fewest_beyond(min(numbers)) >= 1
+
+
+def _far_p99(calibration: Calibration) -> list[JudgedError]:
+    """Return the held-out errors of p99 that are too large, and larger than the server's own, in the usual order."""
+    found = judged_errors(calibration.holdout, calibration.noise_floor, ("p99",))
+    return sorted((each for each in found if each.exceeds(FAR)), key=lambda each: NAMED.index(each.metric))
+
+
 def parted(text: str) -> tuple[str, str, list[str]]:
     """Return a verdict as a page begins with it: the title, the sentence below it (may be empty), what else there is.
 
@@ -119,15 +141,17 @@ def _what(judged: JudgedError) -> str:
 
 
 def _others(judged: Sequence[JudgedError]) -> str:
-    """Return the largest error of each other metric, after a semicolon; nothing where there is none."""
-    largest = {each.metric: each.error for each in reversed(judged)}
+    """Return the largest error of each other metric and its kind, after a semicolon; nothing where there is none."""
+    largest = {each.metric: each for each in reversed(judged)}
     del largest[judged[0].metric]
+    named = [largest[name] for name in NAMED if name in largest]
     said = [
-        f"{number_format.METRIC_NAMES[name]} {number_format.percent(largest[name])}"
-        for name in NAMED
-        if name in largest
+        f"{number_format.METRIC_NAMES[each.metric]} {number_format.percent(each.error)}" for each in named
     ]
-    return f"; {', '.join(said)}" if said else ""
+    kinds = [OF_KIND[each.kind] for each in named]
+    if len(set(kinds)) == 1:
+        return f"; {' and '.join(said)} {kinds[0]}"
+    return f"; {', '.join(f'{each} {kind}' for each, kind in zip(said, kinds, strict=True))}" if said else ""
 
 
 def _which(calibration: Calibration) -> str:
@@ -190,7 +214,7 @@ def _trust(calibration: Calibration, *, far: Sequence[str], has_warnings: bool) 
     config = calibration.config
     if config is None:
         return []
-    range_ = "" if config.fitted is None else _range_text(_served_range(calibration, config.fitted))
+    range_ = "" if config.fitted is None else _range_text(_trusted_range(calibration, config.fitted))
     limit = f"{100 * FAR:.0f}{number_format.SPACE}%"
     if refuted := _refuted(calibration):
         return refuted
@@ -204,11 +228,30 @@ def _trust(calibration: Calibration, *, far: Sequence[str], has_warnings: bool) 
             f"{range_[:1].upper()}{range_[1:]} it rests on another server's twin: expect {off} there.",
             *first,
         ]
+    off = ", ".join(
+        f"{number_format.METRIC_NAMES[each.metric]} is off by {number_format.percent(each.error)}"
+        for each in _far_p99(calibration)
+        if each.metric not in far
+    )
+    which = "means and p99" if _shows_p99(calibration) and not off else "means"
+    first = [*([f"Do not trust its p99: {off}."] if off else []), *_too_short(calibration), *first]
     if far:
         named = " and ".join(number_format.METRIC_NAMES[name] for name in far)
         trusted = f"Trust its E2E {range_}" if range_ else "Trust its E2E"
         return [f"{trusted}, not its {named}: the error exceeds {limit}.", *first]
-    return [f"Trust it {range_}.", *first] if range_ else first
+    return [f"Trust its {which} {range_}.", *first] if range_ else first
+
+
+def _too_short(calibration: Calibration) -> list[str]:
+    """Return the sentence about a fitted rate that lasts no long run within the fit; none where all do."""
+    fitted = None if calibration.config is None else calibration.config.fitted
+    if calibration.fit is None or fitted is None or fitted.lasting is None or fitted.rate_per_s is None:
+        return []
+    highest = fitted.rate_per_s[1]
+    if fitted.lasting[1] >= ALMOST * highest or any(each.is_saturated for each in calibration.traces):
+        return []
+    rate = f"{number_format.plain(highest)}{number_format.SPACE}req/s"
+    return [f"The run at {rate} was too short to show how many requests such a rate brings at once."]
 
 
 def has_small_errors(calibration: Calibration) -> bool:
@@ -229,23 +272,21 @@ def _refuted(calibration: Calibration) -> list[str]:
     return [f"Do not trust it: its {names} cannot be the server's."] if found else []
 
 
-def _served_range(calibration: Calibration, fitted: FittedRange) -> FittedRange:
-    """Return the fitted range without loads that overloaded the server, or that the twin misses."""
+def _trusted_range(calibration: Calibration, fitted: FittedRange) -> FittedRange:
+    """Return the twin's own range, its rates those that last: below loads that it misses, or that overload the server.
+
+    Where some overload it, the concurrency is theirs, and is left out.
+    """
+    met = without_missed(fitted, calibration.traces)
+    rates = fitted.lasting
+    if rates is not None and met.rate_per_s != fitted.rate_per_s:
+        most = None if met.rate_per_s is None else min(rates[1], met.rate_per_s[1])
+        rates = None if most is None else (min(rates[0], most), most)
     runs = [each for each in calibration.traces if each.role != "held out"]
     if calibration.fit is not None and any(each.is_saturated for each in runs):
-        fitted = replace(fitted, rate_per_s=_kept_up_with(runs, fitted.rate_per_s), concurrency=None)
-    return without_missed(fitted, calibration.traces)
-
-
-def _kept_up_with(runs: Sequence[Compared], fitted: Range | None) -> Range | None:
-    """Return the fitted rates up to the highest that did not overload the server; None where none is known."""
-    from replay.twin.fitted import range_of
-
-    loads = [each.source.trace for each in runs if not each.is_saturated and not is_probe(each.source.trace)]
-    served = range_of(loads, [None] * len(loads)).rate_per_s
-    if fitted is None or served is None or served[1] < fitted[0]:
-        return None
-    return fitted[0], min(fitted[1], served[1])
+        return replace(met, rate_per_s=rates, concurrency=None)
+    is_told = rates is not None or fitted.concurrency is not None
+    return replace(met, rate_per_s=rates if is_told else met.rate_per_s)
 
 
 def _range_text(fitted: FittedRange) -> str:

@@ -125,9 +125,7 @@ def from_serve(asked: StartOptions) -> None:
     start = from_serve.named(
         start, model_config=asked.model_config, tp=asked.tp, vllm_version=asked.vllm_version
     )
-    text, notes = from_serve.twin_text(start, gpu=asked.gpu)
-    for note in notes:
-        tell(f"note: {note}")
+    text, _ = from_serve.twin_text(start, gpu=asked.gpu)
     if (obstacle := why_not(text)) is not None:
         tell(f"note: this twin will not run as it is: {obstacle}")
     say_text(text)

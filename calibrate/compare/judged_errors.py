@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 JUDGED = ("e2e_us", "ttft_us", "tpot_us")
 """ITL is used where TPOT is not known."""
 
-Kind = Literal["per request", "mean"]
+Kind = Literal["per request", "mean", "p99"]
+USUAL: tuple[Kind, ...] = ("per request", "mean")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,14 +31,14 @@ class JudgedError:
 
 
 def judged_errors(
-    errors: Mapping[str, MetricErrors], noise: Mapping[str, MetricErrors]
+    errors: Mapping[str, MetricErrors], noise: Mapping[str, MetricErrors], kinds: Sequence[Kind] = USUAL
 ) -> tuple[JudgedError, ...]:
     """Return the errors that count, the largest first; of equal ones E2E before TTFT before TPOT."""
     names = [*JUDGED[:2], "tpot_us" if "tpot_us" in errors else "itl_us"]
     found = [
         JudgedError(metric=name, kind=kind, error=error, floor=_value(noise.get(name), kind))
         for name in names
-        for kind in ("per request", "mean")
+        for kind in kinds
         if (error := _value(errors.get(name), kind)) is not None
     ]
     return tuple(sorted(found, key=lambda each: -each.error))
@@ -46,5 +47,5 @@ def judged_errors(
 def _value(errors: MetricErrors | None, kind: Kind) -> float | None:
     if errors is None:
         return None
-    value = errors.mape.value if kind == "per request" else errors.rel_error["mean"].value
+    value = errors.mape.value if kind == "per request" else errors.rel_error[kind].value
     return None if value is None else abs(value)

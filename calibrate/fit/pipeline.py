@@ -382,7 +382,10 @@ def result_of(found: Refined, task: Task) -> Fit:
     if isinstance(latency, Extended):
         scatter = _scatter(objective, theta, seed=seed)
         coefficients = tuple(scatter if each.name == "sigma" and scatter else each for each in coefficients)
-        latency = replace(latency, sigma=round(scatter.value, 6) if scatter else latency.sigma)
+        sigma = round(scatter.value, 6) if scatter else latency.sigma
+        latency = replace(
+            latency, sigma=sigma, seed=config.seed
+        )  # the seed of the file that it is written to
     return Fit(
         config=replace(config, latency=latency, engine=objective.engine),
         coefficients=coefficients,

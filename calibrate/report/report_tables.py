@@ -108,7 +108,8 @@ def is_of_gaps_only(errors: Mapping[str, MetricErrors], name: str) -> bool:
         return False
     couples = ((itl.mape.value, tpot.mape.value), (itl.bias.value, tpot.bias.value))
     return itl.n == tpot.n and all(
-        a is not None and b is not None and math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9) for a, b in couples
+        a is not None and b is not None and math.isclose(a, b, rel_tol=ALIKE, abs_tol=1e-4)
+        for a, b in couples
     )
 
 

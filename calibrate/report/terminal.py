@@ -122,7 +122,8 @@ def _errors(errors: dict[str, MetricErrors], noise: dict[str, MetricErrors], *, 
         beside = [fact for key, fact in facts.items() if key in ("expected", "noise")]
         rows.append(
             (
-                *(facts["name"].text, facts["n"].text, *both, facts["mean"].text, facts["mape"].text),
+                *(facts["name"].text, facts["n"].text, *both),
+                *(facts[key].text for key in ("mean", "p99", "mape")),
                 *(facts["mape"].aside or number_format.NONE, *(fact.text for fact in beside)),
                 *(facts["bias"].text, facts["pearson_r"].text),
             )
@@ -133,6 +134,7 @@ def _errors(errors: dict[str, MetricErrors], noise: dict[str, MetricErrors], *, 
         "n",
         *report_tables.sides(unit)[:2],
         "error",
+        "p99 error",
         "MAPE",
         "90 %",
         *names,

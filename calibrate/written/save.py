@@ -15,8 +15,9 @@ from calibrate.findings import Calibration
 from calibrate.fit.objective.coefficients import decimals_of
 from calibrate.fit.pipeline import SPARE_DECIMALS
 from calibrate.fit.result import Fit
+from calibrate.report.report_tables import is_of_gaps_only
 from calibrate.report.warnings import unknown_flags, warnings_of
-from calibrate.verdict_text import far_in_file
+from calibrate.verdict_text import far_in_file, far_p99_in_file
 from calibrate.written.fitted_server import fitted_on
 from sim import UNBOUNDED, Blackbox
 from traces import ConfigError, write_text
@@ -86,7 +87,8 @@ def _held_out(calibration: Calibration) -> HeldOut:
         if (errors := calibration.holdout.get(f"{name}_us")) is not None and errors.mape.value is not None
     }
     found |= own_errors([each.pairs for each in calibration.traces if not each.is_saturated])
-    return HeldOut(date=datetime.now(UTC).date().isoformat(), far=far_in_file(calibration), **found)
+    day, far_p99 = datetime.now(UTC).date().isoformat(), far_p99_in_file(calibration)
+    return HeldOut(date=day, far=far_in_file(calibration), far_p99=far_p99, **found)
 
 
 @takes(path=PATH)
@@ -200,6 +202,7 @@ def _errors(calibration: Calibration) -> dict[str, float]:
     return {
         f"{name.removesuffix('_us')}_{kind}": float(f"{value:.4g}")
         for name, found in calibration.holdout.items()
+        if not is_of_gaps_only(calibration.holdout, name)
         for kind, value in (("mape", found.mape.value), ("bias", found.bias.value))
         if value is not None
     }
@@ -221,6 +224,7 @@ def _head(calibration: Calibration, fit: Fit) -> list[str]:
         f"#   {number_format.METRIC_NAMES[name]}: MAPE {number_format.percent(found.mape.value)}, "
         f"bias {number_format.percent(found.bias.value, signed=True)}, n {found.num_ratios:,}"
         for name, found in calibration.holdout.items()
+        if not is_of_gaps_only(calibration.holdout, name)
     ]
     lines += [
         f"# {each.name}: {number_format.coefficient(each.low)} … {number_format.coefficient(each.high)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -141,7 +142,28 @@ def _search(
         )
     short = short_run_note(found, found.num_requests)
     seats = None if found.assumed_seats is None else found.assumed_seats.text
-    notes = [note for note in (short, beyond, seats) if note is not None]
+    notes = [note for note in (short, beyond, seats, _of_memory(found, traces[0], twin, limits)) if note]
     for note in notes:
         tell_note(note)
     return found, notes
+
+
+def _of_memory(found: Capacity, trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit]) -> str | None:
+    """Return how far the latencies at the capacity hang on a KV cache whose size nobody told: at most three runs."""
+    from replay.search import Evaluator, load_of
+    from replay.verdict.kv_doubt import OVERLOAD, kv_doubt
+
+    rate = found.rate_per_s
+    if rate is None or not twin.assumes_memory:
+        return None
+
+    def measure(other: TwinConfig) -> dict[str, float]:
+        there = Evaluator(loads=[load_of(trace, other)], limits=limits).at(rate)
+        values = {f"{name} at {rate:.4g} requests/s": value for name, value in there.values_us.items()}
+        return {
+            name: OVERLOAD if there.is_behind or math.isnan(value) else value
+            for name, value in values.items()
+        }
+
+    doubt = kv_doubt(twin, measure(twin), measure)
+    return None if doubt is None else doubt.line()

@@ -15,7 +15,7 @@ from traces.strict.swapped import check_twin_file
 from traces.strict.tell import say, tell
 
 if TYPE_CHECKING:
-    from replay.twin.fitted import AskedServer, FittedRange
+    from replay.twin.fitted import AskedServer, FittedOn, FittedRange
 
 MOST = 1e9
 ProfileArgument = Annotated[
@@ -116,7 +116,8 @@ def check(path: ProfileArgument, asked: ProfileQuestion, *, as_json: JsonOption 
     from replay.profiles.text import SCHEMA_VERSION
 
     found = read_profile(path)
-    ways = found.leaves(_server(asked), _load(asked))
+    server, untold = _server(asked, found.on)
+    ways = [*found.leaves(server, _load(asked)), *untold]
     if as_json:
         say_json({"schema_version": SCHEMA_VERSION, "file": str(path), "is_inside": not ways, "leaves": ways})
     else:
@@ -125,31 +126,44 @@ def check(path: ProfileArgument, asked: ProfileQuestion, *, as_json: JsonOption 
         raise typer.Exit(1)
 
 
-def _server(asked: ProfileQuestion) -> AskedServer:
-    """Return the question's server. Raises ConfigError for flags that vLLM does not have."""
+def _server(asked: ProfileQuestion, on: FittedOn) -> tuple[AskedServer, list[str]]:
+    """Return the question's server, and a line for each flag in the coefficients that no profile keeps.
+
+    Raises ConfigError for flags, a GPU or a version that nobody knows: a typing error is no server.
+    """
+    from replay.model import find_gpu
     from replay.twin.fitted import AskedServer
     from replay.twin.keys.fitted_on_keys import FLAGS
-    from replay.twin.start import start_from_serve
+    from replay.twin.start.flag_table import SAME_WORK, SPEED
+    from replay.twin.start.from_serve import check_version
+    from replay.twin.start.serve_flags import parse_serve
 
-    flags: dict[str, object] = {}
-    tp = asked.tp
+    if asked.gpu is not None and asked.gpu != on.gpu:
+        find_gpu(asked.gpu)
+    if asked.vllm_version is not None:
+        check_version(asked.vllm_version)
+    tp, flags, untold = asked.tp, {}, []
     if asked.flags is not None:
-        start = start_from_serve(f"vllm serve {asked.model or 'any/model'} {asked.flags}")
-        for note in start.notes:
+        served = parse_serve(f"vllm serve {asked.model or 'any/model'} {asked.flags}", strict="--flags")
+        flags = {**served.engine, **served.latency}
+        size = served.hardware.get("tp")
+        tp = size if tp is None and isinstance(size, int) else tp
+        for flag in served.others:
+            if flag.key in (*FLAGS, "tp"):
+                continue
+            if flag.reason.startswith((SPEED, SAME_WORK)):
+                untold.append(f"{flag.name}: the file does not say what it was fitted with")
+            else:
+                tell(f"note: {flag.name}: {flag.reason}")
+        for note in served.notes:
             tell(f"note: {note}")
-        flags = {**start.engine, **start.latency}
-        tp = tp or (start.tp if "tp" in start.hardware else None)
-    return AskedServer(
-        model=asked.model,
-        gpu=asked.gpu,
-        tp=tp,
-        vllm_version=asked.vllm_version,
-        flags={
-            name: value
-            for name, value in flags.items()
-            if name in FLAGS and isinstance(value, int | bool | str)
-        },
+    known = {
+        name: value for name, value in flags.items() if name in FLAGS and isinstance(value, int | bool | str)
+    }
+    server = AskedServer(
+        model=asked.model, gpu=asked.gpu, tp=tp, vllm_version=asked.vllm_version, flags=known
     )
+    return server, untold
 
 
 def _load(asked: ProfileQuestion) -> FittedRange:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from replay.twin.fitted.fitted_on import FittedOn, read_fitted_on
-from replay.twin.fitted.fitted_range import FittedRange, read_fitted_range, ways_beyond
+from replay.twin.fitted.fitted_range import FittedRange, Range, read_fitted_range, ways_beyond
 from replay.twin.fitted.held_out import HeldOut, read_held_out
 from replay.twin.fitted.leaves import AskedServer, ways_out
 from replay.twin.fitted.pace import Pace, read_pace
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from traces.strict.section import Section
 
 ENDINGS = (".yaml", ".yml")
+ROUNDED = 1.02
+"""A rate is asked for as it is read, rounded: so many times the fitted one is that rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,15 +46,17 @@ class Profile:
 
     @property
     def trust(self) -> str:
-        """Whether its answers may be trusted inside of what it was fitted on, in a word or two."""
+        """Which of its answers may be trusted inside of what it was fitted on, in a word or two."""
         if self.held_out is None or (not self.held_out.errors and self.held_out.far is None):
             return "not known"
         far = self.held_out.far_names
         if not far and self.on.carried_from is not None:
             return "carried" if self.pace is None else f"carried, ±{self.pace.within:.0%}"
+        p99 = self.held_out.far_p99_names
         if not far:
-            return "yes"
-        return "no" if "e2e" in far else f"not its {' and '.join(each.upper() for each in far)}"
+            return "means" if p99 is None else "means, not p99" if p99 else "means and p99"
+        nor = ", nor p99" if p99 and set(p99) - set(far) else ""
+        return "no" if "e2e" in far else f"not its {' and '.join(each.upper() for each in far)}{nor}"
 
     def leaves(self, server: AskedServer, load: FittedRange) -> list[str]:
         """Return each way in which a question leaves what the twin was fitted on, a line each; none: it lies inside.
@@ -60,7 +64,12 @@ class Profile:
         What the file does not say leaves, too: nobody can tell.
         """
         known = self.fitted_range or FittedRange()
-        return [*ways_out(self.on, server), *_untold(known, load), *ways_beyond(known, load)]
+        beyond = ways_beyond(known, load)
+        return [
+            *ways_out(self.on, server),
+            *_untold(known, load),
+            *(beyond or _not_lasting(known.lasting, load)),
+        ]
 
 
 def _untold(known: FittedRange, load: FittedRange) -> Iterator[str]:
@@ -73,6 +82,20 @@ def _untold(known: FittedRange, load: FittedRange) -> Iterator[str]:
     for name, what in names.items():
         if getattr(load, name) is not None and getattr(known, name) is None:
             yield f"{what}: the file does not say which it was fitted on"
+
+
+def _not_lasting(lasting: Range | None, load: FittedRange) -> Iterator[str]:
+    """Yield the line on a rate without a concurrency, of which it is not known that a long run stays within the fit."""
+    if load.rate_per_s is None or load.concurrency is not None:
+        return
+    asked = load.rate_per_s[1]
+    if lasting is None:
+        yield "load: the file does not say how many requests run at once at a rate; ask with --concurrency, too"
+    elif asked > ROUNDED * lasting[1]:
+        most = (
+            f"up to {lasting[1]:.4g} the server keeps up and a long run stays within the fitted concurrency"
+        )
+        yield f"load: {asked:.4g} requests/s; {most}"
 
 
 def read_profile(path: Path) -> Profile:

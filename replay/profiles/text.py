@@ -117,6 +117,11 @@ def _how_it_degrades(profile: Profile) -> Iterator[str]:
     """Yield what to expect inside of the fit, and beyond it."""
     if profile.held_out is not None and profile.held_out.errors:
         yield f"held out: {profile.held_out.text}"
+        for statistic in ("mean", "p99"):
+            known = {name: getattr(profile.held_out, f"{name}_{statistic}") for name in ERRORS}
+            told = [f"{name.upper()} {_percent(value)}" for name, value in known.items() if value is not None]
+            if told:
+                yield f"{statistic} of a run, fitted or held out: off by up to {', '.join(told)}"
     if profile.pace is not None:
         yield (
             f"inside of the fit all steps together may be {_percent(profile.pace.within)} longer or shorter, beyond it "

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from replay.search.beyond_fit import lasting_rates
     from replay.search.ceiling import ceiling_of
     from replay.search.evaluation import Evaluator
     from replay.search.load import load_of
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Evaluator",
     "ceiling_of",
+    "lasting_rates",
     "load_of",
 ]
 
@@ -20,6 +22,7 @@ _HOMES = {
     "Evaluator": "replay.search.evaluation",
     "ceiling_of": "replay.search.ceiling",
     "load_of": "replay.search.load",
+    "lasting_rates": "replay.search.beyond_fit",
 }
 
 

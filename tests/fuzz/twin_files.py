@@ -55,7 +55,7 @@ latency:
   fitted_range: {rate_per_s: [1, 4], prompt_tokens: [10, 900]}
   pace: {within: 0.01, beyond: 0.02}
   held_out: {date: 2026-11-22, ttft: 0.05, tpot: 0.02, e2e: 0.03, ttft_mean: 0.04, ttft_p99: 0.2, tpot_mean: 0.01,
-    tpot_p99: 0.06, e2e_mean: 0.02, e2e_p99: 0.04, far: [ttft]}
+    tpot_p99: 0.06, e2e_mean: 0.02, e2e_p99: 0.04, far: [ttft], far_p99: [e2e]}
   fitted_on:
     model: meta-llama/Llama-3.1-8B
     gpu: H100
@@ -140,7 +140,7 @@ latency:
   model: extended
   coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 5000, beta1: 10, beta2: 20, beta3: 0.01, beta4: 0, beta5: 0,
     kappa: 0.1, u0: 0.5, tau_s: 2, concavity: 0.1, sigma: 0.01}
-  fitted_range: {rate_per_s: [1, 4], prompt_tokens: [10, 900], output_tokens: [1, 300], concurrency: [1, 20]}
+  fitted_range: {rate_per_s: [1, 4], prompt_tokens: [10, 900], output_tokens: [1, 300], concurrency: [1, 20], lasting: [1, 3]}
 """
 BLIS = """\
 compatibility: blis

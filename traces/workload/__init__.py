@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from traces.workload.contradictions import can_scale, check_options, check_output
     from traces.workload.draw import unit_gaps
     from traces.workload.lengths import Recorded
-    from traces.workload.model import DEFAULT_SEED, Arrival, ArrivalProcess, Workload
+    from traces.workload.model import (
+        DEFAULT_SEED,
+        Arrival,
+        ArrivalProcess,
+        Client,
+        OpenLoop,
+        Workload,
+    )
     from traces.workload.options import (
         LENGTH_NAMES,
         WorkloadOptions,
@@ -41,7 +48,9 @@ __all__ = [
     "PRESETS",
     "Arrival",
     "ArrivalProcess",
+    "Client",
     "DrawnTrace",
+    "OpenLoop",
     "Recorded",
     "SessionOptions",
     "SessionStarts",
@@ -77,6 +86,8 @@ __all__ = [
 _HOMES = {
     "Arrival": "traces.workload.model",
     "ArrivalProcess": "traces.workload.model",
+    "Client": "traces.workload.model",
+    "OpenLoop": "traces.workload.model",
     "DEFAULT_SEED": "traces.workload.model",
     "DrawnTrace": "traces.workload.recorded.drawn_trace",
     "LENGTH_NAMES": "traces.workload.options",

@@ -40,7 +40,8 @@ class FittedRange:
 
     ``rate_per_s``: mean request rates, of runs whose requests were not sent at once and not paced by answers. Its end
     is the fitted load: report, warnings, curves and TWIN.yaml all name this number. Only finished requests count, and
-    of a trace that was fitted in part only those that were.
+    of a trace that was fitted in part only those that were. ``lasting``, of a fit alone: those of these rates that the
+    server kept up with, and that a long run keeps within ``concurrency``. Up to there the twin is trusted.
     ``prompt_tokens``, ``output_tokens`` and ``concurrency`` (requests that run when one is sent; those that are known
     to queue are not among them): 1st to 99th percentile. Of fitted traces the ends are those of the percentiles' own
     intervals: a few requests show less than the 99th percentile of many draws of the same load.
@@ -50,6 +51,7 @@ class FittedRange:
     prompt_tokens: Range | None = None
     output_tokens: Range | None = None
     concurrency: Range | None = None
+    lasting: Range | None = None
 
     def lines(self) -> list[str]:
         """Return the range as lines of TWIN.yaml's latency section."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 KEY = "held_out"
 ERRORS = ("ttft", "tpot", "e2e")
-TOO_LARGE = "far"
+TOO_LARGE, TOO_LARGE_P99 = "far", "far_p99"
 OF_RUNS = tuple(f"{name}_{statistic}" for name in ERRORS for statistic in ("mean", "p99"))
 FAR = 0.10
 """A twin with a larger error is not trustworthy, unless run-to-run noise is as large: the band that
@@ -27,7 +27,8 @@ class HeldOut:
 
     ``ttft_mean`` and the like: by how much the twin's own error may change a run's mean (or p99) beside another's, by
     the runs fitted and held out, a fraction. ``far``: whose errors calibrate's verdict calls too large, where it had
-    one: it knows by how much the server differs from itself. None where it is not known.
+    one: it knows by how much the server differs from itself. ``far_p99``: whose p99 over the held-out run it calls so.
+    None where it is not known.
     """
 
     date: str | None = None
@@ -41,6 +42,7 @@ class HeldOut:
     e2e_mean: float | None = None
     e2e_p99: float | None = None
     far: tuple[str, ...] | None = None
+    far_p99: tuple[str, ...] | None = None
 
     @property
     def errors(self) -> dict[str, float]:
@@ -62,9 +64,20 @@ class HeldOut:
         return tuple(name for name, value in self.errors.items() if value > FAR)
 
     @property
+    def far_p99_names(self) -> tuple[str, ...] | None:
+        """Whose p99 is too far off to trust: those that the verdict calls so, else by the runs'; None: not known."""
+        if self.far_p99 is not None:
+            return self.far_p99
+        known = {name: value for name in ERRORS if (value := getattr(self, f"{name}_p99")) is not None}
+        return tuple(name for name, value in known.items() if value > FAR) or None
+
+    @property
     def doubt(self) -> str:
         """What must not be trusted, and why, as every answer of the twin says it; "" where all errors are small."""
         far = self.far_names
+        if not far and self.far_p99_names:
+            names = " and ".join(name.upper() for name in self.far_p99_names)
+            return f"do not trust this twin's p99 of {names}: it was off by more than {FAR:.0%}"
         if not far:
             return ""
         names = " and ".join(name.upper() for name in far)
@@ -80,7 +93,11 @@ class HeldOut:
         parts = [
             *([f'date: "{self.date}"'] if self.date else []),
             *(f"{name}: {value!r}" for name, value in known.items()),
-            *([f"{TOO_LARGE}: [{', '.join(self.far)}]"] if self.far is not None else []),
+            *(
+                f"{key}: [{', '.join(names)}]"
+                for key in (TOO_LARGE, TOO_LARGE_P99)
+                if (names := getattr(self, key)) is not None
+            ),
         ]
         return [f"  {KEY}: {{{', '.join(parts)}}}"] if parts else []
 
@@ -94,14 +111,19 @@ def read_held_out(latency: Section | None) -> HeldOut | None:
     day = section.text("date", expected='a day, "2026-11-29"')
     if day is not None and not _is_day(day):
         section.fail("date", got=day, expected='a day, "2026-11-29"')
-    far = section.texts(TOO_LARGE)
-    if not set(far) <= set(ERRORS):
-        section.fail(TOO_LARGE, got=f"[{', '.join(far)}]", expected=f"a list of {', '.join(ERRORS)}")
     return HeldOut(
         date=day,
-        far=far if TOO_LARGE in section else None,
+        far=_names(section, TOO_LARGE),
+        far_p99=_names(section, TOO_LARGE_P99),
         **{name: _fraction(section, name) for name in (*ERRORS, *OF_RUNS)},
     )
+
+
+def _names(section: Section, key: str) -> tuple[str, ...] | None:
+    found = section.texts(key)
+    if not set(found) <= set(ERRORS):
+        section.fail(key, got=f"[{', '.join(found)}]", expected=f"a list of {', '.join(ERRORS)}")
+    return found if key in section else None
 
 
 def _is_day(text: str) -> bool:

@@ -116,6 +116,13 @@ FITTED_RANGE_KEYS: tuple[Key, ...] = (
         default="none",
         meaning="Requests running when one is sent, 1st to 99th percentile.",
     ),
+    Key(
+        path="latency.fitted_range.lasting",
+        kind="numbers",
+        default="none",
+        meaning="The rates of `rate_per_s` that the server kept up with, and that a long run keeps within "
+        "`concurrency`: up to there the twin is trusted.",
+    ),
 )
 
 PACE_KEYS: tuple[Key, ...] = (
@@ -181,6 +188,12 @@ HELD_OUT_KEYS: tuple[Key, ...] = (
         meaning="A list: of `ttft`, `tpot` and `e2e`, those whose errors are too large to trust: above 10 %, per "
         "request or of a run's mean, and above what the server differs from itself where a repeat run shows that. "
         "Every answer of the twin says so.",
+    ),
+    Key(
+        path="latency.held_out.far_p99",
+        kind="mapping",
+        default="those whose `_p99` is above 0.1",
+        meaning="The same of those whose p99 over the held-out run is too far off.",
     ),
 )
 

@@ -192,8 +192,7 @@ def named(
     Raises ConfigError on a text that is not a version, and on another number of GPUs than is known.
     """
     if vllm_version is not None:
-        if minor_version(vllm_version) is None or not vllm_version.isprintable():
-            raise ConfigError(f"--vllm-version: got {vllm_version!r}, expected a version such as 0.32.0")
+        check_version(vllm_version)
         others = tuple(
             note
             for note in start.notes
@@ -210,6 +209,12 @@ def named(
             raise ConfigError(f"--tp: got {tp}, expected {known}, which {start.origin} says, or no --tp")
         start = replace(start, hardware={**start.hardware, "tp": tp})
     return start if model_config is None else replace(start, model=model_config)
+
+
+def check_version(text: str) -> None:
+    """Raise ConfigError where ``--vllm-version`` is not one."""
+    if minor_version(text) is None or not text.isprintable():
+        raise ConfigError(f"--vllm-version: got {text!r}, expected a version such as 0.32.0")
 
 
 def twin_text_to_fit(start: Start, *, gpu: str | None) -> tuple[str, tuple[str, ...]]:

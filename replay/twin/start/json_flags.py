@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, Final
 
 from replay.model.gpu_memory import GIB
@@ -23,6 +24,47 @@ SHORTHANDS: Final[Mapping[str, str]] = {
     "spec-model": "speculative-config.model",
     "spec-tokens": "speculative-config.num_speculative_tokens",
 }
+
+NO_GRAPHS, PIECEWISE = ("NONE", "0"), ("PIECEWISE", "FULL_AND_PIECEWISE")
+COMPILED: Final = ("3", "VLLM_COMPILE")
+"""The one mode of compilation that pieces of a CUDA graph can be made of."""
+
+
+def spelled_out(words: list[str]) -> list[str]:
+    """Return a command line's words with ``-O0``, ``-O=0``, ``-O.mode=0`` and ``-cc.mode=0`` as their long flags.
+
+    A key behind ``-O`` is one of ``--compilation-config``, as it was up to vLLM 0.11.
+    """
+    found = []
+    for word, behind in pairwise([*words, ""]):
+        if re.match(r"-(O|cc)\.", word):
+            found.append("--compilation-config." + word.partition(".")[2])
+        elif word == "-O" and behind.startswith("{"):
+            found.append("--compilation-config")
+        elif (level := re.fullmatch(r"-O=?(\d)", word)) is not None:
+            found += ["--optimization-level", level[1]]
+        else:
+            found.append(word)
+    return found
+
+
+def has_no_graphs(level: str | None, compilation: str | None) -> bool:
+    """Return whether ``--optimization-level`` and ``--compilation-config``, None: not given, leave no CUDA graph.
+
+    vllm 0.32.0 config/vllm.py: level 0 compiles nothing and captures nothing; a graph in pieces needs compiled code.
+    """
+    said = _value(compilation or "{}")
+    said = said if isinstance(said, dict) else {}
+    usual = ("NONE", "NONE") if level == "0" else ("VLLM_COMPILE", "FULL_AND_PIECEWISE")
+    mode, graphs = (
+        str(next((said[key] for key in keys if said.get(key) is not None), other)).upper()
+        for keys, other in zip((("mode", "level"), ("cudagraph_mode",)), usual, strict=True)
+    )
+    return (
+        said.get("use_cudagraph") is False
+        or graphs in NO_GRAPHS
+        or (graphs in PIECEWISE and mode not in COMPILED)
+    )
 
 
 def with_json_flags(words: list[str]) -> list[str]:

@@ -12,7 +12,14 @@ from typing import Final
 from replay.twin.keys.ranges import RANGES
 from replay.twin.kv_cache.retention_interval import ALL
 from replay.twin.start.flag_table import FLAGS, SHORT, KnownFlag
-from replay.twin.start.json_flags import no_json, offloading_gib, readable_integer, with_json_flags
+from replay.twin.start.json_flags import (
+    has_no_graphs,
+    no_json,
+    offloading_gib,
+    readable_integer,
+    spelled_out,
+    with_json_flags,
+)
 from replay.twin.start.speculation import from_config
 from replay.twin.start.what_starts import launch_of
 from traces import ConfigError, quoted
@@ -31,6 +38,9 @@ SEVERAL: Final = (
     "allowed-methods allowed-headers ssl-keyfile chat-template-kwargs"
 )
 """Flags behind which several words may stand."""
+
+GRAPHS: Final = ("optimization-level", "compilation-config")
+"""Flags that may leave steps no CUDA graph."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,13 +77,14 @@ class Served:
     notes: list[str] = field(default_factory=list)
 
 
-def parse_serve(given: str) -> Served:
+def parse_serve(given: str, *, strict: str = "") -> Served:
     """Return the settings of a server by what starts it: a command line, a manifest, or a file of it (``launch_of``).
 
-    Raises ConfigError if nothing in it starts vLLM, if it names no model, or gives a known flag a wrong value.
+    ``strict``: an option whose flags must all be known; without it unknown ones are noted. Raises ConfigError if
+    nothing in it starts vLLM, if it names no model, or gives a known flag a wrong value.
     """
     launch = launch_of(given)
-    words = with_json_flags(list(launch.words))
+    words = with_json_flags(spelled_out(list(launch.words)))
     served = Served(
         origin=launch.origin, version=launch.version, instances=launch.instances, gpus=launch.gpus
     )
@@ -95,14 +106,29 @@ def parse_serve(given: str) -> Served:
             has_value = "=" if value else ""
         _take(served, written, name=name, value=value if has_value else None)
     served.model = served.model or launch.model
+    if strict:
+        _refuse_unknown(served, strict, strays=strays)
     if strays:
         served.notes.append(
             f"{strays} {'word' if strays == 1 else 'words'} behind no flag that takes them: not understood"
         )
+    _take_graphs(served)
     _take_implied(served)
     if served.model is None:
         raise ConfigError("command: got no model, expected vllm serve MODEL --flags …, the model first")
     return served
+
+
+def _refuse_unknown(served: Served, option: str, *, strays: int) -> None:
+    """Raise ConfigError on a flag that is not in the table, and on words behind no flag."""
+    expected = "flags of `vllm serve` that vtwin knows"
+    for flag in served.others:
+        if flag.reason.startswith(UNKNOWN):
+            plain = flag.name.lstrip("-").removeprefix("no-").replace("_", "-")
+            [nearest, *_] = difflib.get_close_matches(plain, FLAGS, n=1, cutoff=0.0)
+            raise ConfigError(f"{option}: got {flag.name}, expected {expected}; the nearest is --{nearest}")
+    if strays:
+        raise ConfigError(f"{option}: got {strays} words behind no flag that takes them, expected {expected}")
 
 
 def _value_behind(name: str, words: list[str]) -> str:
@@ -213,6 +239,18 @@ def _hint(name: str) -> str:
     """Return the flag that an unknown one may mean, as a question; nothing if none is similar."""
     close = difflib.get_close_matches(name, FLAGS, n=1, cutoff=LIKE)
     return f", did you mean --{close[0]}?" if close else ""
+
+
+def _take_graphs(served: Served) -> None:
+    """Follow flags that leave no step a CUDA graph as vLLM follows --enforce-eager, which it takes for level 0."""
+    given = {SHORT.get(flag.name) or flag.name.lstrip("-").replace("_", "-"): flag for flag in served.others}
+    level, compilation = (given.get(name, Flag(name=name, value=None, reason="")) for name in GRAPHS)
+    if served.engine.get("enforce_eager") is True or not has_no_graphs(level.value, compilation.value):
+        return
+    served.engine["enforce_eager"] = True
+    which = " and ".join(each.name for each in (level, compilation) if each.value is not None)
+    served.notes.append(f"enforce_eager: true, for {which} leaves no CUDA graphs")
+    served.others = [flag for flag in served.others if flag is not level]
 
 
 def _take_implied(served: Served) -> None:

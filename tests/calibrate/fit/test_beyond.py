@@ -166,7 +166,9 @@ def test_report_and_written_twin_name_one_fitted_load(
         assert document["rate_curve"]["fitted_to_per_s"] == load
         assert calibration.beyond is not None
         assert f"({number_format.plain(load)} requests/s, load6)" in calibration.beyond.text()
-        assert f"up to {number_format.plain(load)}{number_format.SPACE}req/s" in verdict_text(
+        assert fitted.lasting is not None
+        trusted = fitted.lasting[1]
+        assert f"up to {number_format.plain(trusted)}{number_format.SPACE}req/s" in verdict_text(
             calibration, has_warnings=False
         )
 

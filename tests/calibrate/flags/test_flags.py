@@ -100,7 +100,7 @@ def test_a_command_line_and_a_trace_make_one_twin(here: Path, capsys: pytest.Cap
     engine = load_config(here / "both.yaml").engine
     assert {name: getattr(engine, name) for name in SAID} == SAID
     assert engine.max_num_seqs == 32
-    assert "unbounded" not in shown.err
+    assert "unbounded" not in shown.out
     assert shown.out.startswith("# From a vllm serve command line and the header of low.\n")
 
 

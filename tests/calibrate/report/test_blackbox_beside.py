@@ -14,7 +14,7 @@ from calibrate.findings import Calibration, Options
 from calibrate.report.document import document_of
 from calibrate.report.markdown import markdown_of
 from calibrate.report.report_folder import write_report
-from calibrate.written.save import ServerName, defaults_entry, write_defaults
+from calibrate.written.save import ServerName, defaults_entry, write_config, write_defaults
 from replay import load_config, read_defaults
 from sim import Blackbox, Extended
 from tests.calibrate.known_servers import GUESS, observed, source, workload
@@ -48,6 +48,18 @@ def test_a_fit_that_chose_another_model_has_blackbox_with_its_intervals(found: C
     assert beta0.high is not None
     assert beta0.low <= beta0.value <= beta0.high
     assert 8000 < beta0.value < 20_000  # overhead and floor together
+
+
+def test_the_errors_told_are_those_of_the_twin_that_is_written(found: Calibration, tmp_path: Path) -> None:
+    """To the seed by which its steps scatter: a second look at the held-out requests finds the same errors."""
+    write_config(found, tmp_path / "twin.yaml")
+    assert found.config is not None
+    own, kept = (
+        {name: float(getattr(twin.latency, name)) for name in (*SIX, "floor", "sigma", "seed")}
+        for twin in (found.config, load_config(tmp_path / "twin.yaml"))
+    )
+    assert kept == own
+    assert own["seed"] == found.config.seed != Extended().seed
 
 
 def test_a_fit_of_blackbox_has_no_other_blackbox_beside_it() -> None:

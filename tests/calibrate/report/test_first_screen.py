@@ -20,7 +20,7 @@ from calibrate.report.findings_json import metrics_json
 from calibrate.report.html import page_of
 from calibrate.report.markdown import markdown_of
 from calibrate.report.report_tables import metric_facts, reading_of
-from calibrate.verdict_text import MOST_WORDS, parted, verdict_text
+from calibrate.verdict_text import MOST_WORDS, far_p99_in_file, parted, verdict_text
 from replay.twin.fitted.fitted_range import FittedRange
 from tests.calibrate.known_servers import GUESS, SERVER, observed, source, workload
 from traces import ClientInfo
@@ -47,7 +47,9 @@ def with_error(found: Calibration, mape: float, *, floor: float | None = None) -
         shares = {"e2e_us": 1.0, "ttft_us": 0.5, "tpot_us": 0.5}
         off = {
             name: replace(
-                errors[name], mape=Estimate(value=share * value), rel_error={"mean": Estimate(value=0.0)}
+                errors[name],
+                mape=Estimate(value=share * value),
+                rel_error=dict.fromkeys(("mean", "p99"), Estimate(value=0.0)),
             )
             for name, share in shares.items()
         }
@@ -81,8 +83,9 @@ FULL = {"rate_per_s": (2.0, 15.0), "prompt_tokens": (2.0, 540.0)}
 def test_the_verdict_says_how_close_closer_than_what_and_where(fitted: Calibration) -> None:
     found = in_range(with_error(fitted, 0.017, floor=0.021), **FULL)
     assert said(found) == (
-        "The twin predicts this server within 1.7 % (mean E2E error per request, held out; TTFT 0.85 %, TPOT 0.85 %), "
-        "closer than the server repeats itself (2.1 %). Trust it up to 15 req/s for prompts of 2\u2013540 tokens."
+        "The twin predicts this server within 1.7 % (mean E2E error per request, held out; TTFT 0.85 % and TPOT "
+        "0.85 % per request), closer than the server repeats itself (2.1 %). Trust its means up to 15 req/s for "
+        "prompts of 2\u2013540 tokens."
     )
     assert said(found, has_warnings=True).endswith("tokens. Read the warnings first.")
     assert "not as close as the server" in said(with_error(fitted, 0.03, floor=0.021))
@@ -102,10 +105,11 @@ def test_an_error_in_sample_that_is_larger_stands_beside_the_held_out_one(fitted
 def test_the_verdict_leaves_out_what_is_not_known(fitted: Calibration) -> None:
     found = in_range(with_error(fitted, 0.017))
     assert said(found) == (
-        "The twin predicts this server within 1.7 % (mean E2E error per request, held out; TTFT 0.85 %, TPOT 0.85 %)."
+        "The twin predicts this server within 1.7 % (mean E2E error per request, held out; TTFT 0.85 % and TPOT "
+        "0.85 % per request)."
     )
     busy = in_range(found, concurrency=(1.0, 32.0))
-    assert said(busy).endswith(" Trust it up to 32 requests in flight.")
+    assert said(busy).endswith(" Trust its means up to 32 requests in flight.")
 
 
 @pytest.mark.parametrize(
@@ -118,7 +122,7 @@ def test_a_twin_that_is_far_off_is_not_to_be_trusted(
     assert (
         "Do not trust it yet: the error exceeds 10 %. It was fitted up to 15 req/s" in text
     ) is not is_trusted
-    assert ("Trust it up to" in text) is is_trusted
+    assert ("Trust its means up to" in text) is is_trusted
 
 
 @pytest.mark.parametrize(
@@ -126,22 +130,32 @@ def test_a_twin_that_is_far_off_is_not_to_be_trusted(
     [
         (
             {},
-            "within 1.7 % (mean E2E error per request, held out; TTFT 0.85 %, TPOT 0.85 %)",
-            "Trust it up to",
+            "within 1.7 % (mean E2E error per request, held out; TTFT 0.85 % and TPOT 0.85 % per request)",
+            "Trust its means up to",
         ),
         (
             {"tpot_us": (0.146, 0.0)},
-            "within 14.6 % (mean TPOT error per request, held out; E2E 1.7 %, TTFT 0.85 %)",
+            "within 14.6 % (mean TPOT error per request, held out; E2E 1.7 % and TTFT 0.85 % per request)",
             "Trust its E2E up to 15 req/s for prompts of 2\u2013540 tokens, not its TPOT: the error exceeds 10 %.",
         ),
         (
             {"tpot_us": (0.146, 0.0), "ttft_us": (0.02, -0.33)},
-            "within 33.0 % (error of the mean TTFT, held out; E2E 1.7 %, TPOT 14.6 %)",
+            "within 33.0 % (error of the mean TTFT, held out; E2E 1.7 % and TPOT 14.6 % per request)",
             "not its TTFT and TPOT: the error exceeds 10 %.",
         ),
         (
+            {"tpot_us": (0.019, -0.031)},
+            "within 3.1 % (error of the mean TPOT, held out; E2E 1.7 % and TTFT 0.85 % per request)",
+            "Trust its means up to 15 req/s",
+        ),
+        (
+            {"e2e_us": (0.04, 0.0), "tpot_us": (0.019, -0.031)},
+            "within 4.0 % (mean E2E error per request, held out; TTFT 0.85 % per request, TPOT 3.1 % of the mean)",
+            "Trust its means up to 15 req/s",
+        ),
+        (
             {"e2e_us": (0.017, 0.4)},
-            "within 40.0 % (error of the mean E2E, held out; TTFT 0.85 %, TPOT 0.85 %)",
+            "within 40.0 % (error of the mean E2E, held out; TTFT 0.85 % and TPOT 0.85 % per request)",
             "Do not trust it yet: the error exceeds 10 %.",
         ),
     ],
@@ -152,11 +166,38 @@ def test_the_worst_of_e2e_ttft_and_tpot_decides_what_the_first_line_says(
     found = in_range(with_error(fitted, 0.017), **FULL)
     errors = dict(found.holdout)
     for name, (mape, mean) in changed.items():
-        rel_error = {"mean": Estimate(value=mean)}
+        rel_error = {**errors[name].rel_error, "mean": Estimate(value=mean)}
         errors[name] = replace(errors[name], mape=Estimate(value=mape), rel_error=rel_error)
     text = said(replace(found, held_out=replace(found.held_out, errors=errors)))
     assert f"The twin predicts this server {expected}. " in text
     assert trust in text
+
+
+@pytest.mark.parametrize(
+    ("n", "off", "trust", "in_file"),
+    [
+        (400, {}, "Trust its means and p99 up to 15 req/s for prompts of 2\u2013540 tokens.", ()),
+        (100, {}, "Trust its means up to 15 req/s for prompts of 2\u2013540 tokens.", None),
+        (
+            400,
+            {"tpot_us": 0.27, "ttft_us": -0.28, "e2e_us": 0.09},
+            "Trust its means up to 15 req/s for prompts of 2\u2013540 tokens. Do not trust its p99: TTFT is off by "
+            "28.0 %, TPOT is off by 27.0 %.",
+            ("ttft", "tpot"),
+        ),
+    ],
+)
+def test_the_trust_says_whether_it_is_of_means_or_of_p99_too(
+    fitted: Calibration, n: int, off: dict[str, float], trust: str, in_file: tuple[str, ...] | None
+) -> None:
+    found = in_range(with_error(fitted, 0.017), **FULL)
+    errors = {
+        name: replace(each, n=n, rel_error={**each.rel_error, "p99": Estimate(value=off.get(name, 0.02))})
+        for name, each in found.holdout.items()
+    }
+    found = replace(found, held_out=replace(found.held_out, errors=errors))
+    assert said(found).endswith(trust)
+    assert far_p99_in_file(found) == in_file
 
 
 def test_a_verdict_says_which_requests_it_is_of(fitted: Calibration) -> None:
@@ -170,7 +211,9 @@ def test_a_verdict_says_which_requests_it_is_of(fitted: Calibration) -> None:
 def test_two_traces_are_no_twin_and_a_server(fitted: Calibration) -> None:
     trace = fitted.traces[0].source.trace
     found = compare_with_simulated(source("a", trace), source("b", trace), Options(replicates=2))
-    assert said(found) == "b is within 0 % of a (mean E2E error per request; TTFT 0 %, TPOT 0 %)."
+    assert (
+        said(found) == "b is within 0 % of a (mean E2E error per request; TTFT 0 % and TPOT 0 % per request)."
+    )
 
 
 def test_a_load_that_overloads_the_server_is_no_load_to_trust_the_twin_at(fitted: Calibration) -> None:
@@ -180,7 +223,7 @@ def test_a_load_that_overloads_the_server_is_no_load_to_trust_the_twin_at(fitted
     found = in_range(with_error(fitted, 0.01), **FULL)
     text = said(replace(found, traces=(over, *fitted.traces[1:])))
     assert "req/s" not in text
-    assert text.endswith("Trust it for prompts of 2\u2013540 tokens.")
+    assert text.endswith("Trust its means for prompts of 2\u2013540 tokens.")
 
 
 def test_runs_that_were_all_overloaded_are_judged_by_what_was_served(fitted: Calibration) -> None:

@@ -17,7 +17,8 @@ latency:
   coefficients: {alpha0: 9000, alpha1: 1, alpha2: 0, beta0: 6000, beta1: 20, beta2: 30}
 """
 PROFILE = """\
-  fitted_range: {rate_per_s: [1, 4], prompt_tokens: [10, 900], output_tokens: [1, 200], concurrency: [1, 20]}
+  fitted_range:
+    {rate_per_s: [1, 4], prompt_tokens: [10, 900], output_tokens: [1, 200], concurrency: [1, 20], lasting: [1, 3]}
   pace: {within: 0.01, beyond: 0.026}
   held_out: {date: "2026-11-29", ttft: 0.16, tpot: 0.02, e2e: 0.03, far: [ttft]}
   fitted_on:
@@ -80,10 +81,43 @@ def test_a_carried_twin_is_trusted_as_far_as_its_pace(capsys: pytest.CaptureFixt
     text = PROFILE.replace("far: [ttft]", "far: []").replace(
         "within: 0.01, beyond: 0.026", "within: 0.12, beyond: 0.2"
     )
-    for name, more, trust in (("own", "", "yes"), ("made", "    carried_from: an H100\n", "carried, ±12%")):
+    for name, more, trust in (("own", "", "means"), ("made", "    carried_from: an H100\n", "carried, ±12%")):
         (here / f"{name}.yaml").write_text(TWIN + text + more)
         assert asked("list", f"{name}.yaml") == 0
         assert capsys.readouterr().out.splitlines()[1].endswith(f"  {trust}")
+
+
+@pytest.mark.parametrize(
+    ("far", "trust", "doubt"),
+    [
+        ("far: [], far_p99: []", "means and p99", "trust: means and p99"),
+        (
+            "far: [], far_p99: [ttft]",
+            "means, not p99",
+            "do not trust this twin's p99 of TTFT: it was off by more",
+        ),
+        (
+            "far: [], tpot_p99: 0.27",
+            "means, not p99",
+            "do not trust this twin's p99 of TPOT: it was off by more",
+        ),
+        ("far: [ttft], far_p99: [ttft]", "not its TTFT", "do not trust this twin's TTFT: "),
+        ("far: [ttft], far_p99: [tpot]", "not its TTFT, nor p99", "do not trust this twin's TTFT: "),
+    ],
+)
+def test_a_p99_that_is_far_off_stands_beside_no_plain_yes(
+    capsys: pytest.CaptureFixture[str], here: Path, far: str, trust: str, doubt: str
+) -> None:
+    (here / "p99.yaml").write_text(TWIN + PROFILE.replace("far: [ttft]", far))
+    assert asked("list", "p99.yaml") == 0
+    assert capsys.readouterr().out.splitlines()[1].endswith(f"  {trust}")
+    assert asked("show", "p99.yaml") == 0
+    *others, last = capsys.readouterr().out.splitlines()
+    assert last.startswith(doubt)
+    told = "p99 of a run, fitted or held out: off by up to TPOT 27.0 %"
+    assert (told in others) is ("tpot_p99" in far)
+    assert asked("show", "p99.yaml", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["trust"] == trust
 
 
 def test_the_screen_says_what_it_was_fitted_on_and_how_it_degrades(
@@ -120,6 +154,10 @@ def test_a_question_inside(capsys: pytest.CaptureFixture[str]) -> None:
         (("--flags", "--tensor-parallel-size 4"), "tp 4, fitted on 2"),
         (("--vllm-version", "0.32.0"), "vLLM 0.32.0, fitted on 0.24.0"),
         (("--rate", "8"), "load by a factor 2.0 (8 requests/s, fitted up to 4)"),
+        (
+            ("--rate", "4"),
+            "load: 4 requests/s; up to 3 the server keeps up and a long run stays within the fitted concurrency",
+        ),
         (("--concurrency", "40"), "concurrency by a factor 2.0 (40 running, fitted up to 20)"),
         (("--input-len", "1800"), "prompts by a factor 2.0 (1800 tokens, fitted up to 900)"),
         (("--output-len", "400"), "outputs by a factor 2.0 (400 tokens, fitted up to 200)"),
@@ -129,6 +167,7 @@ def test_a_question_inside(capsys: pytest.CaptureFixture[str]) -> None:
             "enforce_eager true: the file does not say what it was fitted with",
         ),
         (("--flags", "--kv-cache-dtype fp8"), "kv_cache_dtype fp8, fitted with auto"),
+        (("--flags", "-O3 --port 1"), "--optimization-level: the file does not say what it was fitted with"),
     ],
 )
 def test_a_question_that_leaves(
@@ -136,6 +175,36 @@ def test_a_question_that_leaves(
 ) -> None:
     assert asked("check", "good.yaml", *words) == 1
     assert capsys.readouterr().out.splitlines() == [told]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ("--flags", "--max-num-batched-token 8"),
+            "got --max-num-batched-token, expected flags of `vllm serve`",
+        ),
+        (("--flags", "--max-num-batched-token 8"), "the nearest is --max-num-batched-tokens"),
+        (("--flags", "max-num-seqs 8"), "--flags: got 2 words behind no flag that takes them"),
+        (("--gpu", "Foo"), "--gpu: got 'Foo', expected a GPU of the table ("),
+        (("--vllm-version", "newest"), "--vllm-version: got 'newest', expected a version"),
+    ],
+)
+def test_what_nobody_knows_is_refused(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], told: str
+) -> None:
+    assert asked("check", "good.yaml", *words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line
+
+
+def test_a_rate_is_inside_only_if_the_file_says_how_many_run_at_it(
+    capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
+    (here / "older.yaml").write_text(TWIN + PROFILE.replace(", lasting: [1, 3]", ""))
+    assert asked("check", "older.yaml", "--rate", "4") == 1
+    assert "how many requests run at once at a rate" in capsys.readouterr().out
+    assert asked("check", "older.yaml", "--rate", "4", "--concurrency", "20") == 0
 
 
 def test_several_ways_out_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -149,7 +218,9 @@ def test_what_a_file_does_not_say_is_no_yes(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out.splitlines() == [
         "GPU H100: the file does not say which GPU it was fitted on",
         "rates: the file does not say which it was fitted on",
+        "load: the file does not say how many requests run at once at a rate; ask with --concurrency, too",
     ]
+    assert asked("check", "good.yaml", "--gpu", "h100-sxm", "--rate", "3.05") == 0
 
 
 def test_a_twin_that_nobody_fitted_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

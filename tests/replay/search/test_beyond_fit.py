@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from replay.search.beyond_fit import beyond_fit
+from replay.search.beyond_fit import beyond_fit, lasting_rates
 from replay.twin.config_read import load_config
 from replay.twin.fitted.fitted_range import FittedRange
 from tests.calibrate.known_servers import SERVER, workload
@@ -73,3 +73,29 @@ def test_clients_that_give_up_do_so_as_soon_after_they_come(load: Trace) -> None
     came = load.cells("arrival_time_us").values
     patient = load.with_columns(deadline_us=came + 60_000_000)
     assert beyond_fit(patient, FITTED, 16.0) == beyond_fit(load, FITTED, 16.0)
+
+
+def test_a_rate_that_lasts_is_one_at_which_no_answer_says_beyond(load: Trace) -> None:
+    """A short run at 14 requests/s had 14 at once, a long one has more; at a rate that lasts other draws have not."""
+    fitted = FittedRange(rate_per_s=(2.0, 14.0), concurrency=(1.0, 14.0))
+    twin = replace(SERVER, fitted=fitted)
+    lasting = lasting_rates(load, twin, fitted.rate_per_s)
+    assert lasting is not None
+    lowest, highest = lasting
+    assert (lowest, 4 < highest < 14) == (2.0, True)
+    longer = workload(3000, rate=4.0, seed=7)
+    assert beyond_fit(longer, twin, highest) is None
+    told = beyond_fit(longer, twin, 14.0)
+    assert told is not None
+    assert told.startswith("extrapolated beyond the fit: concurrency by a factor ")
+
+
+def test_all_rates_last_where_the_fit_saw_a_full_server_and_none_of_an_overloaded_one(load: Trace) -> None:
+    seats = (1.0, float(SERVER.engine.max_num_seqs))
+    twin = replace(SERVER, fitted=FittedRange(rate_per_s=(2.0, 6.0), concurrency=seats))
+    assert lasting_rates(load, twin, (2.0, 6.0)) == (2.0, 6.0)
+    most = lasting_rates(load, twin, (2.0, 60.0))
+    assert most is not None
+    assert most[1] < 40, "a twin that does not keep up, with all seats taken as in the fit"
+    assert lasting_rates(load, twin, None) is None
+    assert lasting_rates(load, replace(twin, fitted=FittedRange(rate_per_s=(2.0, 6.0))), (2.0, 6.0)) is None

@@ -143,3 +143,14 @@ def test_compare_and_fleet_tell_it(tmp_path: Path, capsys: pytest.CaptureFixture
         "twin: nobody told the size of the KV cache: 7 engines by formula, with 25% less 8"
         in capsys.readouterr().out
     )
+
+
+def test_capacity_tells_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    twin_of(tmp_path)
+    asked = ["capacity", "--config", str(tmp_path / "twin.yaml"), *LOAD, "--slo", "ttft_p99=20s", "--json"]
+    assert vtwin.main([*asked, "--seeds", "1", "--no-binding"]) == 0
+    told = [
+        line for line in json.loads(capsys.readouterr().out)["warnings"] if "nobody told the size" in line
+    ]
+    assert len(told) == 1
+    assert "ttft_p99 at " in told[0]

@@ -49,7 +49,7 @@ def test_notes_and_errors_are_wrapped_in_a_terminal_and_one_line_elsewhere(
     stream = Terminal() if is_terminal else io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setenv("COLUMNS", "60")
-    assert vtwin.main(["config", "from-serve", "vllm serve Qwen/Qwen3-0.6B --max-num-seqs 32"]) == 0
+    assert vtwin.main(["config", "from-serve", "vllm serve Qwen/Qwen3-32B", "--gpu", "L4"]) == 0
     assert (
         vtwin.main(["run", "--config", str(tmp_path / "missing.yaml"), "--rate", "20", "--num-requests", "5"])
         == 2

@@ -34,6 +34,35 @@ def test_drafts_are_the_same_whichever_way_they_are_said(flags: str) -> None:
     assert served.engine["speculative_method"] == "mtp"
 
 
+@pytest.mark.parametrize(
+    ("flags", "is_eager"),
+    [
+        ("-O0", True),
+        ("-O=0", True),
+        ("-O 0", True),
+        ("--optimization-level 0", True),
+        ("-O.mode=0", True),
+        ("-O '{\"level\": 0}'", True),
+        ("-cc.mode NONE", True),
+        ("--compilation-config.cudagraph_mode none", True),
+        ('--compilation-config \'{"mode": 0, "cudagraph_mode": "NONE"}\'', True),
+        ("--compilation-config '{\"use_cudagraph\": false}'", True),
+        ("-O0 -cc.cudagraph_mode=FULL", False),
+        ("-O0 -cc.cudagraph_mode=FULL_AND_PIECEWISE", True),
+        ("-cc.mode=0 -cc.cudagraph_mode=FULL_DECODE_ONLY", False),
+        ("-O1", False),
+        ("-O3 -cc.mode=3", False),
+        ("", False),
+    ],
+)
+def test_a_server_without_cuda_graphs_is_an_eager_one(flags: str, is_eager: bool) -> None:
+    served = parse_serve(f"vllm serve org/model {flags}")
+    assert served.engine.get("enforce_eager", False) is is_eager
+    assert any("leaves no CUDA graphs" in note for note in served.notes) is is_eager
+    assert served.model == "org/model"
+    assert not [flag for flag in served.others if flag.reason.startswith("not in the twin")]
+
+
 def test_keys_lie_in_each_other_and_other_words_stay() -> None:
     words = ["org/model-0.5B", "--limit-mm-per-prompt.image", "4", "--hf-overrides.a.b=1.5", "-tp", "2"]
     *plain, first, limits, second, overrides = with_json_flags(words)

@@ -80,7 +80,7 @@ def test_no_flag_is_dropped_and_no_secret_told(tmp_path: Path) -> None:
         "-tp 2",
         "--api-key …",
         "--config …",
-        "-O3",
+        "--optimization-level …",
         "1 word behind no flag that takes them",
     ):
         assert any(note.startswith(f"{name}: ") for note in notes), name
@@ -241,7 +241,8 @@ def test_the_command_prints_a_twin_of_either(
         assert vtwin.main(["config", "from-serve", *arguments]) == 0
         shown = capsys.readouterr()
         assert loaded(shown.out, tmp_path).engine.max_num_seqs == 7
-        assert "note: latency: placeholder values, not measured" in shown.err
+        assert "# latency: placeholder values, not measured" in shown.out
+        assert shown.err == ""
     assert vtwin.main(["config", "from-serve"]) == 2
     assert "got neither, expected one of them" in capsys.readouterr().err
 
@@ -289,7 +290,7 @@ def test_the_command_takes_the_version_whose_rules_and_defaults_hold(
     assert vtwin.main([*asked, "--vllm-version", "0.99.0"]) == 0
     shown = capsys.readouterr()
     assert loaded(shown.out, tmp_path).vllm_version == "0.32.0"
-    assert "note: vllm_version 0.99.0 is not known (0.12 to 0.33): the rules of 0.32.0 are used" in shown.err
+    assert "# vllm_version 0.99.0 is not known (0.12 to 0.33): the rules of 0.32.0 are used" in shown.out
     for version in ("newest", "0." + "9" * 5000):
         assert vtwin.main([*asked, "--vllm-version", version]) == 2
         assert "expected a version such as 0.32.0" in capsys.readouterr().err
@@ -430,7 +431,7 @@ def test_the_command_takes_gpu_model_and_gpus_per_layer(
     shown = capsys.readouterr()
     assert 'hardware:\n  gpu: "H100"\n  tp: 2\n' in shown.out
     assert 'model_config: "Qwen/Qwen3-14B"' in shown.out
-    assert "note: max_num_seqs not given: 1024, vLLM's default on H100" in shown.err
+    assert "# max_num_seqs not given: 1024, vLLM's default on H100" in shown.out
     assert loaded(shown.out, tmp_path).engine.max_num_seqs == 1024
     for alone in (["--model-config", "Qwen/Qwen3-14B"], ["--tp", "2"]):
         assert vtwin.main([*asked, *alone]) == 2

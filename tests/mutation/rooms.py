@@ -161,5 +161,13 @@ ROOMS = {
         modules=("calibrate/fit/beyond.py", "replay/search/beyond_fit.py"),
         tests=("tests/calibrate/fit/test_beyond.py", "tests/replay/search/test_beyond_fit.py"),
     ),
+    "throttling": Room(
+        modules=("sim/latency/throttling.py",), tests=("tests/sim/latency/test_throttling.py",)
+    ),
+    "joining": Room(modules=("sim/fleet/joining.py",), tests=("tests/sim/fleet/test_joining.py",)),
+    "profile files": Room(modules=("replay/profiles/*.py",), tests=("tests/replay/profiles",)),
+    "kernels": Room(modules=("replay/model/kernels/*.py",), tests=("tests/replay/model/kernels",)),
+    "fitted twin": Room(modules=("replay/twin/fitted/*.py",), tests=("tests/replay/twin/fitted",)),
+    "peers": Room(modules=("traces/peers/*.py",), tests=("tests/traces/peers",)),
     "swapped": Room(modules=("traces/strict/swapped.py",), tests=("tests/traces/strict/test_swapped.py",)),
 }

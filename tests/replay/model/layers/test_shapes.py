@@ -1,7 +1,8 @@
 """What the layers of known config.json files are read as, whole, beside what was read before (``shapes.jsonl``).
 
 The numbers' own oracles are elsewhere: parameters and caches of vLLM's models (``families.json``), published sizes.
-This says which of a model's numbers a change has moved. ``python -m tests.replay.model.layers.test_shapes`` writes it anew.
+This says which of a model's numbers a change has moved.
+``python -m tests.replay.model.layers.test_shapes`` writes it anew.
 """
 
 from __future__ import annotations

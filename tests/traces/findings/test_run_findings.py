@@ -59,6 +59,7 @@ def test_a_few_answers_that_came_together_are_a_busy_clients() -> None:
 
 
 def test_clumps_are_told_with_the_events_of_a_read() -> None:
+    assert kinds(answers(*[STEADY] * 98, *[reads_of(20, events=4)] * 2)) == []
     (found,) = findings_of(answers(reads_of(20, events=4)))
     assert found.kind == "stream_in_clumps"
     assert "came in clumps, 4 events a read" in found.text

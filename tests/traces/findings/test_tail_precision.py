@@ -12,6 +12,7 @@ from traces import fewest_beyond, precision_rows
 from traces.findings.tail_precision import (
     TailPrecision,
     _needed,
+    _largest,
     _num_effective,
     _ranks,
     _rounded_up,
@@ -119,6 +120,11 @@ def test_the_ranks_lie_where_the_chances_pass_two_and_a_half_percent() -> None:
     most, least = _ranks(367.0)
     assert least is None
     assert np.interp(most - 1, at, binom.cdf(at, 367, 0.01)) == pytest.approx(0.95, rel=1e-6)
+
+
+@pytest.mark.parametrize(("worth", "value"), [(101.0, 99.5), (2.0, 50.0), (1.0, 50.0)])
+def test_a_rank_from_the_top_is_one_of_as_many_as_the_values_are_worth(worth: float, value: float) -> None:
+    assert _largest(np.arange(101.0), 1.5, worth=worth) == pytest.approx(value)
 
 
 def test_how_many_requests_are_needed_grows_with_the_square_of_the_width() -> None:

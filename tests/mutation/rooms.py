@@ -180,7 +180,6 @@ ROOMS = {
             "tests/replay/twin/fitted/test_tiles_and_pace.py",
             "tests/replay/profiles",
             "tests/replay/search/test_beyond_fit.py",
-            "tests/calibrate/written/test_save.py",
         ),
     ),
     "peers": Room(modules=("traces/peers/*.py",), tests=("tests/traces/peers",)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from replay.twin.fitted.fitted_tiles import check_has_tiles, read_tiles, tiles_l
 from replay.twin.fitted.held_out import HeldOut, read_held_out
 from replay.twin.fitted.leaves import AskedServer, same_gpu, same_model, same_version, ways_out
 from replay.twin.fitted.pace import Pace, read_pace
+from replay.twin.fitted.written_server import NOT_WRITTEN, NamedServer, named_server, text_with_server
 from traces import ClosedLoop, ConfigError, Header, Trace, make_trace
 from traces.strict.section import section_of_text
 
@@ -338,3 +340,82 @@ def test_only_the_extended_model_with_coefficients_has_tiles(tmp_path: Path) -> 
     path.write_text("latency: {model: roofline, tiles: [[1, 1.0]]}\n")
     with pytest.raises(ConfigError, match="tiles"):
         load_config(path)
+
+
+SERVER = """\
+hardware: {gpu: H100, tp: 2, nccl_launch_us: 8}
+latency: {model: roofline, model_config: config.json, dtype: float16, quantization: null}
+"""
+WRITTEN = """\
+engine: {max_num_seqs: 64}
+latency:
+  model: blackbox
+  coefficients: {beta0: 1}
+seed: 1
+"""
+
+
+def test_a_server_is_what_its_twin_s_file_says_and_options_in_its_place(tmp_path: Path) -> None:
+    twin, config = tmp_path / "twin.yaml", tmp_path / "config.json"
+    config.touch()
+    twin.write_text(SERVER)
+    model = {"model_config": str(config.resolve()), "dtype": "float16"}
+    assert named_server(twin) == NamedServer(hardware={"gpu": "H100", "tp": 2}, latency=model)
+    assert named_server(twin, gpu="H100", tp=4).hardware == {"gpu": "H100", "tp": 4}
+    other = named_server(twin, gpu="H200", model_config="Qwen/Qwen3-8B")
+    assert other == NamedServer(
+        hardware={"gpu": "H200", "tp": 2}, latency={"model_config": "Qwen/Qwen3-8B", "dtype": "float16"}
+    )
+    assert named_server(twin, model_config=str(config)).latency == model
+    for text, hardware in (("hardware: H100", {"gpu": "H100"}), ("seed: 1", {})):
+        twin.write_text(text)
+        assert named_server(twin) == NamedServer(hardware=hardware, latency={})
+    nothing = NamedServer(hardware={}, latency={})
+    assert named_server(None) == named_server(tmp_path / "absent.yaml") == named_server(None, tp=1) == nothing
+    assert named_server(None, tp=2).hardware == {"tp": 2}
+    assert named_server(None, gpu="H100", tp=1).hardware == {"gpu": "H100", "tp": 1}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A twin whose simulation depends on nothing; its faults and notes are those that a text is said to have."""
+
+    will_not_start: tuple[str, ...] = field(default=(), compare=False)
+    notes: tuple[str, ...] = field(default=(), compare=False)
+    steps: str = ""
+
+
+def test_as_much_of_the_server_is_written_as_leaves_the_simulation_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "config.json").touch()
+    model = str((tmp_path / "config.json").resolve())
+    server = NamedServer(hardware={"gpu": "H100", "memory_gib": 90}, latency={"model_config": model})
+
+    def tried(of_memory: Loaded, of_model: Loaded, **more: Loaded) -> str:
+        def read(text: str, path: Path) -> Loaded:
+            assert path == tmp_path / "new.yaml"
+            if "memory_gib" in text:
+                return of_memory
+            if "gpu" in text and "model_config" not in text and "refused" in more:
+                raise ConfigError("no such GPU")
+            return (
+                of_model if "model_config" in text else Loaded(will_not_start=("too long",), notes=("own",))
+            )
+
+        return text_with_server(WRITTEN, server, path=tmp_path / "new.yaml", notes=["told"], read=read)
+
+    other = Loaded(steps="other")
+    head = 'engine: {max_num_seqs: 64}\nhardware:\n  gpu: "H100"\n'
+    config = '  model_config: "config.json"\n'
+    latency, rest = "latency:\n  model: blackbox\n", "  coefficients: {beta0: 1}\nseed: 1\n"
+    whole = f"{head}  memory_gib: 90\n{latency}{config}{rest}"
+    for same in (Loaded(), Loaded(notes=("own", "told")), Loaded(will_not_start=("too long",))):
+        assert tried(same, other) == whole
+    for wrong in (other, Loaded(notes=("new",)), Loaded(will_not_start=("too small",))):
+        assert tried(wrong, Loaded()) == f"{head}{latency}{config}{rest}"
+        assert tried(wrong, wrong) == f"{NOT_WRITTEN}\n{head}{latency}{rest}"
+        assert tried(wrong, wrong, refused=other) == f"{NOT_WRITTEN}\n{WRITTEN}"
+    nothing = NamedServer(hardware={}, latency={})
+    assert text_with_server(WRITTEN, nothing, path=tmp_path, notes=[], read=lambda *_: other) == WRITTEN
+    far = NamedServer(hardware={}, latency={"model_config": "/elsewhere/config.json"})
+    assert '  model_config: "/elsewhere/config.json"\n' in far.within(WRITTEN, folder=tmp_path)
+    assert "hardware" not in far.within(WRITTEN, folder=tmp_path)

@@ -11,8 +11,8 @@ from tests.traces.measured.test_stream_shape import answers
 from traces import fewest_beyond, precision_rows
 from traces.findings.tail_precision import (
     TailPrecision,
-    _needed,
     _largest,
+    _needed,
     _num_effective,
     _ranks,
     _rounded_up,
@@ -185,6 +185,9 @@ def test_the_interval_of_gaps_is_from_the_percentiles_of_batches() -> None:
     assert found["low"] == pytest.approx(20_000 - half)
     assert found["num_for_5_percent"] == _rounded_up(40 * (half / 20_000 / 0.05) ** 2)
     assert precision_of(answers(*times[:39]), LATENCIES)["itl_us"] is None
+    without = [each[:1] if row < 2 else each for row, each in enumerate(times)]  # a batch of no gaps
+    sent = [1_000_000 * row for row in range(40)]
+    assert precision_of(answers(*without, send_time_us=sent), LATENCIES)["itl_us"] is None
 
 
 LATENCIES = {"ttft_us": np.zeros(40), "e2e_us": np.zeros(40)}

@@ -50,6 +50,7 @@ class Load:
     spread: float = 1.0
     limit_us: float | None = None
     seed: int = 1
+    start_us: int = 0
 
     def came_us(self) -> Int64s:
         draw, parts, start = np.random.default_rng(self.seed), [], 0
@@ -60,7 +61,7 @@ class Load:
             parts.append(start + np.cumsum(gaps) * (seconds * S) // max(int(gaps.sum()), 1))
             start += seconds * S
         parts += [np.full(number, second * S) for second, number in self.bursts]
-        return np.sort(np.concatenate(parts)).astype(np.int64)
+        return np.sort(np.concatenate(parts)).astype(np.int64) + self.start_us
 
     def queued(self) -> Queued:
         came = self.came_us()
@@ -91,6 +92,24 @@ class Load:
         )
 
 
+def any_load(seed: int) -> Load:
+    """Return a load of three to six stages that are served at about ten requests a second, by draw."""
+    draw = np.random.default_rng(seed)
+    seconds, rates = draw.integers(20, 100, 6).tolist(), draw.integers(2, 25, 6).tolist()
+    seats, num_stages, num_bursts = (int(each) for each in draw.integers((1, 3, 0), (9, 7, 3)))
+    return Load(
+        stages=tuple(zip(seconds, rates, strict=True))[:num_stages],
+        bursts=tuple((int(draw.integers(10, 200)), int(draw.integers(10, 150))) for _ in range(num_bursts)),
+        seats=seats,
+        served_us=100_000 * seats,
+        patience_s=(0.3, 2.0, 10.0, 1e6, 1e6)[int(draw.integers(5))],
+        slower=(0, 0, 0, 8)[int(draw.integers(4))],
+        spread=(0.0, 0.5, 1.0)[int(draw.integers(3))],
+        start_us=int(draw.integers(50 * S)),
+        seed=seed,
+    )
+
+
 STAGED = ((100, 5), (60, 20), (200, 5))
 LOADS = (
     *(Load(stages=STAGED, spread=spread, seed=seed) for spread, seed in ((0.0, 1), (0.5, 2), (1.0, 3))),
@@ -108,6 +127,8 @@ LOADS = (
     Load(stages=((60, 10), (60, 60), (60, 10)), seats=64, slower=8, seed=13),
     Load(stages=((30, 10), (8, 80), (60, 3), (8, 80), (60, 3)), seed=14, spread=0.8),
     Load(stages=((1000, 2),), bursts=((500, 30),), seats=2, seed=15),
+    Load(stages=((100, 9), (6, 14), (100, 5)), seats=40, served_us=4_000_000, spread=0.2, seed=16),
+    *map(any_load, range(20, 56)),
 )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from replay.model import ModelShape, read_model_config
 from replay.model.layers.drafter import mtp_drafter
+from replay.model.layers.groups_of_layers import cached_layers, dealt
 from tests.replay.model.layers.test_kinds_of_layers import changed
 from tests.replay.model.test_families import RECORDED, name_of, shape_of
 
@@ -111,6 +112,7 @@ OTHERWISE: tuple[tuple[str, tuple[str, ...], dict[str, object]], ...] = (
     ),
     ("longcat_flash", (), {"n_routed_experts": 100, "zero_expert_num": 200, "moe_topk": 1}),
     ("longcat_flash", ("zero_expert_num",), {}),
+    ("llama", (), {"model_type": "qwen", "intermediate_size": 1001}),
     ("gpt2", (), {"n_inner": 1000}),
     ("gpt_bigcode", (), {"multi_query": False}),
     ("bloom", ("n_layer",), {"num_hidden_layers": 3}),
@@ -174,7 +176,17 @@ def layers_of(shape: ModelShape) -> dict[str, Any]:
 def line_of(name: str, shape: ModelShape) -> dict[str, Any]:
     drafter = mtp_drafter(shape)
     drafts = {} if drafter is None else {"a draft of 2 GPUs": layers_of(drafter.one_draft(2))}
-    return {"model": name, **layers_of(shape), **drafts}
+    return {"model": name, **layers_of(shape), **drafts, **kept_of(shape)}
+
+
+def kept_of(shape: ModelShape) -> dict[str, Any]:
+    """Return what layers of several kinds keep on one of two GPUs, those that draft behind them, and their groups."""
+    if shape.is_compressed or (len(shape.mixers) == 1 and shape.mtp is None):
+        return {}
+    drafting = () if shape.mtp is None else (shape.mtp.mixer,)
+    kept = cached_layers(shape, tp=2, num_drafts=len(drafting), drafting=drafting)
+    groups = dealt(kept, block_size=16)
+    return {"kept": told(kept), "block_size": groups.block_size, "groups": told(groups.groups)}
 
 
 def read_again() -> Iterator[dict[str, Any]]:

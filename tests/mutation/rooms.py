@@ -143,7 +143,11 @@ ROOMS = {
     ),
     "stretches": Room(
         modules=("replay/verdict/stretches.py", "replay/verdict/sentences.py"),
-        tests=("tests/replay/verdict",),
+        tests=(
+            "tests/replay/verdict/test_known_queues.py",
+            "tests/replay/verdict/test_stretches_by_hand.py",
+            "tests/replay/verdict",
+        ),
     ),
     "ceiling": Room(modules=("replay/search/ceiling.py",), tests=("tests/replay/search/test_ceiling.py",)),
     "profiles": Room(

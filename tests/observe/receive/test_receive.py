@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -26,7 +27,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 import vtwin
 from observe.receive import receiver_app
 from observe.receive.lost_posts import LostPosts
-from observe.receive.receiver import receiving, run_receiver, summary
+from observe.receive.receiver import _watch, receiving, run_receiver, summary
+from observe.receive.receiver_app import SpanReceiver, _Coming, _make_room
 from observe.receive.time_windows import AHEAD_S, LATE_S, QUIET_S, Windows, check_output
 from tests.traces.importers.otel.spans import START_NS, chat, document, protobuf, span, vllm
 from traces import Trace, TraceError, check_trace, companion_file, read_trace
@@ -92,7 +94,7 @@ async def test_what_is_answered_is_a_trace_at_once_and_in_order_at_the_end(tmp_p
     assert trace.header.client is not None
     assert (trace.header.client.finished, trace.header.server.type) == (True, "vllm")
     hour_us = (START_NS // 1000) // 3_600_000_000 * 3_600_000_000
-    assert trace.header.start_unix_us == hour_us
+    assert (trace.header.start_unix_us, trace.header.trace_version) == (hour_us, 3)
     assert list(trace.column("arrival_time_us")) == [
         START_NS // 1000 - hour_us,
         START_NS // 1000 - hour_us + 5_000_000,
@@ -436,6 +438,39 @@ async def test_bytes_on_their_way_are_bounded(tmp_path: Path, monkeypatch: pytes
         assert (await post(url, protobuf(vllm(1)), PROTOBUF))[0] == 200
         for _, writer in writers:
             writer.close()
+
+
+def test_room_is_made_beyond_the_most_and_not_at_it() -> None:
+    """Two bodies of 160 bytes are as many as 32 whole ones of 10."""
+    site = SpanReceiver(windows=Windows(Path("x"), every_s=60), max_body_bytes=10)
+    older, newer = (_Coming(asyncio.Timeout(None), num_bytes=160) for _ in range(2))
+    older.patience = newer.patience = SimpleNamespace(reschedule=lambda _: None)  # type: ignore[assignment]
+    site.coming = {older: None, newer: None}
+    _make_room(site)
+    assert list(site.coming) == [older, newer]
+    newer.num_bytes += 1
+    _make_room(site)
+    assert (list(site.coming), older.has_to_go, newer.has_to_go) == ([newer], True, False)
+    newer.num_bytes = 321  # alone it may be as long as it is
+    _make_room(site)
+    assert list(site.coming) == [newer]
+
+
+async def test_quiet_files_are_put_in_order_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("observe.receive.receiver.TICK_S", 0.001)
+    clock = Clock()
+    windows = windows_in(tmp_path, clock)
+    windows.take(spans_of(vllm(1)))
+    clock.now_s += 7200
+    watching = asyncio.create_task(_watch(windows))
+    await asyncio.wait([watching], timeout=0.1)
+    while not watching.done() and "1 request -> " not in capsys.readouterr().err:
+        await asyncio.wait([watching], timeout=0.1)
+    assert not watching.done()
+    watching.cancel()
+    await asyncio.wait([watching])
 
 
 def test_a_file_that_cannot_be_put_in_order_keeps_no_other_from_it(

@@ -183,17 +183,17 @@ async def test_a_crowd_is_asked_to_come_again(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(windows, "take", slowly)
     async with receiving(windows) as url, aiohttp.ClientSession() as session:
 
-        async def posted() -> tuple[int, str | None]:
+        async def posted() -> tuple[int, str | None, str | None]:
             async with session.post(f"{url}/v1/traces", data=protobuf(vllm(1)), headers=PROTOBUF) as reply:
-                return reply.status, reply.headers.get("Retry-After")
+                return reply.status, *(reply.headers.get(name) for name in ("Retry-After", "Connection"))
 
         for _ in range(2):  # there is room again, for one
             may_end.clear()
             two = [asyncio.create_task(posted()) for _ in range(2)]
             refused, taken = await asyncio.wait(two, return_when=asyncio.FIRST_COMPLETED)
-            assert [each.result() for each in refused] == [(503, "5")]
+            assert [each.result() for each in refused] == [(503, "5", "close")]
             may_end.set()
-            assert [await each for each in taken] == [(200, None)]
+            assert [await each for each in taken] == [(200, None, None)]
 
 
 async def test_a_full_disk_is_told_and_the_sender_tries_again(

@@ -146,6 +146,7 @@ def test_answers_that_set_the_pace_are_no_rate() -> None:
         ([0, 2 * S], [2 * S] * 2, None),  # all were sent before the first was answered
         ([0, 2 * S], [1.9 * S] * 2, 0.5),
         ([0, 2 * S], [NAN] * 2, 0.5),
+        ([0, 1], [NAN] * 2, 1e6),
         ([S, S], [NAN] * 2, None),
         ([S], [NAN], None),
     ],

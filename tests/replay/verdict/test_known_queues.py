@@ -110,6 +110,25 @@ def any_load(seed: int) -> Load:
     )
 
 
+def near_chance(seed: int) -> Load:
+    """Return a load of which hardly more waits than chance explains: bursts of 5 to 45 requests, by draw."""
+    draw = np.random.default_rng(seed)
+    seats = int(draw.integers(1, 7))
+    return Load(
+        stages=((int(draw.integers(20, 200)), int(draw.integers(1, 10))),),
+        bursts=tuple(
+            (int(at), int(draw.integers(5, 45))) for at in draw.integers(5, 180, draw.integers(1, 6))
+        ),
+        seats=seats,
+        served_us=100_000 * seats,
+        patience_s=(1.0, 1e6, 1e6)[int(draw.integers(3))],
+        spread=(0.0, 0.3, 1.0)[int(draw.integers(3))],
+        limit_us=(None, None, 2e5)[int(draw.integers(3))],
+        start_us=int(draw.integers(50 * S)),
+        seed=seed,
+    )
+
+
 STAGED = ((100, 5), (60, 20), (200, 5))
 LOADS = (
     *(Load(stages=STAGED, spread=spread, seed=seed) for spread, seed in ((0.0, 1), (0.5, 2), (1.0, 3))),
@@ -129,6 +148,8 @@ LOADS = (
     Load(stages=((1000, 2),), bursts=((500, 30),), seats=2, seed=15),
     Load(stages=((100, 9), (6, 14), (100, 5)), seats=40, served_us=4_000_000, spread=0.2, seed=16),
     *map(any_load, range(20, 56)),
+    Load(stages=((8, 1),), bursts=((4, 26),), seats=2, served_us=200_000, seed=17),
+    *map(near_chance, range(60, 100)),
 )
 
 

@@ -74,6 +74,9 @@ def test_clumps_are_told_with_the_events_of_a_read() -> None:
     (found,) = findings_of(answers(reads_of(20, events=4)))
     assert found.kind == "stream_in_clumps"
     assert "came in clumps, 4 events a read" in found.text
+    assert found.text.endswith("left out, as is TTFT of 1")
+    (found,) = findings_of(answers([0, *reads_of(20, events=4)]))
+    assert found.text.endswith("left out")
 
 
 @pytest.mark.parametrize("reason", ["abort", "error", "content_filter", "ABORT"])

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from replay.verdict.queued import Queued
 from replay.verdict.sentences import (
+    Verdict,
     bursts_told,
     is_material,
     is_whole,
@@ -190,6 +191,20 @@ def test_queues_are_told_as_before() -> None:
         for one, other in zip(before.pop("stretches"), now.pop("stretches"), strict=True):
             assert other == {name: value and pytest.approx(value, rel=1e-9) for name, value in one.items()}
         assert now == before
+
+
+@pytest.mark.parametrize(
+    ("verdict", "waits", "is_slo_missed", "title"),
+    [
+        ("stable", None, False, "The server keeps up with"),
+        ("stable", "requests wait", False, "Requests wait: the server is sent"),
+        ("near saturation", "requests wait", False, "The server is near saturation at"),
+        ("near saturation", None, True, "The server misses the SLO at"),
+        ("too short to tell", None, True, "Too short to tell whether the server keeps up with"),
+    ],
+)
+def test_a_page_s_headline(verdict: Verdict, waits: str | None, *, is_slo_missed: bool, title: str) -> None:
+    assert page_title(verdict, subject="server", is_slo_missed=is_slo_missed, waits=waits) == title
 
 
 if __name__ == "__main__":

@@ -100,6 +100,9 @@ def test_fewer_tokens_than_asked_are_told_only_where_the_end_of_text_was_to_be_i
     assert "73% of the tokens" in found.text
     assert kinds(held.with_columns(length_capped=[None, True, True, None])) == []
     assert kinds(held.with_columns(guided=[True] * 4)) == []
+    capped = held.with_columns(length_capped=[None, True, True, None])
+    (found,) = findings_of(capped.with_header(server=ServerInfo(max_model_len=58)))
+    assert (found.num, found.of) == (1, 3)  # 8 and 50 tokens have just room, 8 and 60 have not
 
 
 def test_cached_prompts_are_told_by_usage_beyond_what_the_load_repeats() -> None:

@@ -207,5 +207,17 @@ def test_a_page_s_headline(verdict: Verdict, waits: str | None, *, is_slo_missed
     assert page_title(verdict, subject="server", is_slo_missed=is_slo_missed, waits=waits) == title
 
 
+def test_a_sentence_tells_of_long_waits_and_of_a_missed_slo_behind_the_verdict() -> None:
+    assert verdict_sentence("stable") == "stable: the server keeps up"
+    waits = verdict_sentence("stable", waits="requests wait", good_frac=0.99)
+    assert waits == "stable, but requests wait. The queue does not grow"
+    missed = verdict_sentence("stable", waits="requests wait", good_frac=0.98)
+    assert missed.startswith("stable, and the SLO is missed: only 98.0% of the requests meet the SLO")
+    assert verdict_sentence("overloaded", good_frac=0.5).endswith("; only 50.0% of the requests meet the SLO")
+    short = "too short to tell whether the server keeps up (see the note)"
+    assert verdict_sentence("too short to tell") == short
+    assert verdict_sentence("too short to tell", good_frac=0.5).startswith(f"{short}; only 50.0%")
+
+
 if __name__ == "__main__":
     KNOWN.write_text("".join(json.dumps(each) + "\n" for each in said_again()))

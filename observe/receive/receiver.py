@@ -72,8 +72,9 @@ async def receiving(
     windows: Windows, *, host: str = "127.0.0.1", port: int = 0, max_body_bytes: int = 4 * 2**20
 ) -> AsyncIterator[str]:
     """Receive spans while the context lasts; yield the address. The caller must sort the files."""
+    site = SpanReceiver(windows=windows, max_body_bytes=max_body_bytes)
     runner = web.AppRunner(
-        make_app(SpanReceiver(windows=windows, max_body_bytes=max_body_bytes)),
+        make_app(site),
         access_log=None,
         logger=SILENT,
         auto_decompress=False,  # a bomb is unpacked here, within a limit
@@ -87,6 +88,7 @@ async def receiving(
         yield f"http://{name}:{listener.getsockname()[1]}"
     finally:
         await runner.cleanup()
+        site.lost.tell_all()
 
 
 async def _watch(windows: Windows) -> None:

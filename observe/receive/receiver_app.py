@@ -22,9 +22,9 @@ from observe.receive.body import (
     spans_of_body,
     too_large,
 )
+from observe.receive.lost_posts import LostPosts
 from observe.receive.time_windows import Windows
 from traces import TraceError
-from traces.strict.tell import tell
 
 MOST_POSTS: Final = 32
 """The most posts at a time whose whole bodies are in memory. Further senders try again, as OTLP specifies."""
@@ -55,6 +55,7 @@ class SpanReceiver:
     windows: Windows
     max_body_bytes: int
     num_posts: int = 0
+    lost: LostPosts = field(default_factory=LostPosts)
     coming: dict[_Coming, None] = field(default_factory=dict)
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -81,7 +82,7 @@ async def _traces(request: web.Request) -> web.Response:
     except NotTaken as refusal:
         return _refused(kind, refusal)
     except Exception as fault:
-        tell(f"receive: a post was lost, {type(fault).__name__}: {fault}")
+        site.lost.add("a post was lost", f"{type(fault).__name__}: {fault}")
         return _refused(kind, NotTaken(500, "a fault of the receiver", INTERNAL))
     return web.Response(body=body, content_type=CONTENT_TYPE[kind])
 
@@ -119,7 +120,7 @@ async def _kept(raw: bytes, request: web.Request, site: SpanReceiver, kind: Kind
         try:
             rejected = await asyncio.to_thread(site.windows.take, spans)
         except (OSError, TraceError) as fault:
-            tell(f"receive: {fault}; the sender is asked to try again")
+            site.lost.add("the sender is asked to try again", f"{fault}")
             raise NotTaken(503, "the disk refuses, expected a later try", UNAVAILABLE) from fault
     why = "; ".join(f"{number:,} spans {reason}" for reason, number in sorted(rejected.items()))
     return answer(kind, rejected=rejected.total(), why=why)

@@ -149,7 +149,7 @@ class Windows:
         place = 0
         while place < len(requests):
             opened = self._opened(key)
-            room = max(self._most_rows - opened.file.num_rows, 1)
+            room = self._most_rows - opened.file.num_rows
             before = opened.file.tally.num_repeated
             self.tally.num_requests += opened.file.append(requests[place : place + room])
             self.tally.num_repeated += opened.file.tally.num_repeated - before

@@ -86,10 +86,12 @@ def _survivors(
     """
     started = time.perf_counter()
     with _written_anew(sorted({path for path, _ in chosen})):
-        if how := _fails(place, room, timeout=timeout):
+        if how := _fails(place, room, timeout=timeout, keeps_bytecode=True):
             raise RuntimeError(f"the tests fail without a change ({how}): {' '.join(room.tests)}")
     print(f"without a change: {time.perf_counter() - started:.0f} s", flush=True)
     lived = []
+    for path in {path for path, _ in chosen}:
+        shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)
     for path, change in chosen:
         started = time.perf_counter()
         before = path.read_text()
@@ -118,12 +120,15 @@ def _written_anew(paths: Sequence[Path]) -> Iterator[None]:
             path.write_text(text)
 
 
-def _fails(place: Path, room: Room, *, timeout: float) -> str:
+def _fails(place: Path, room: Room, *, timeout: float, keeps_bytecode: bool = False) -> str:
     """Return how a room's tests fail in the copy: ``noticed``, or ``too long``; nothing where they pass.
 
     A fork runs them: it has the libraries, which take longer to import than many a test, and nothing of the product.
+    ``keeps_bytecode``: for later runs, which compile the changed modules' folders alone.
     """
-    trying = multiprocessing.get_context("fork").Process(target=_run_tests, args=(place, room.tests))
+    trying = multiprocessing.get_context("fork").Process(
+        target=_run_tests, args=(place, room.tests), kwargs={"keeps_bytecode": keeps_bytecode}
+    )
     trying.start()
     trying.join(timeout)
     if trying.exitcode is None:
@@ -133,12 +138,12 @@ def _fails(place: Path, room: Room, *, timeout: float) -> str:
     return "noticed" if trying.exitcode else ""
 
 
-def _run_tests(place: Path, tests: Sequence[str]) -> None:
+def _run_tests(place: Path, tests: Sequence[str], *, keeps_bytecode: bool) -> None:
     """Run tests of a copy of the checkout, up to the first that fails; exit with pytest's code."""
     os.setsid()
     os.chdir(place)
-    os.environ |= {"PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
-    sys.dont_write_bytecode = True
+    os.environ |= {"PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "" if keeps_bytecode else "1"}
+    sys.dont_write_bytecode = not keeps_bytecode
     sys.path[:] = [
         str(place),
         *(each for each in sys.path if each not in ("", str(Path(__file__).parents[2]))),

@@ -67,7 +67,11 @@ ROOMS = {
     "receive": Room(modules=("observe/receive/*.py",), tests=("tests/observe/receive",)),
     "layers": Room(
         modules=("replay/model/layers/*.py",),
-        tests=("tests/replay/model/layers", "tests/replay/model/test_families.py"),
+        tests=(
+            "tests/replay/model/layers/test_shapes.py",
+            "tests/replay/model/layers",
+            "tests/replay/model/test_families.py",
+        ),
     ),
     "recorded": Room(
         modules=(
@@ -139,7 +143,11 @@ ROOMS = {
     ),
     "stretches": Room(
         modules=("replay/verdict/stretches.py", "replay/verdict/sentences.py"),
-        tests=("tests/replay/verdict",),
+        tests=(
+            "tests/replay/verdict/test_known_queues.py",
+            "tests/replay/verdict/test_stretches_by_hand.py",
+            "tests/replay/verdict",
+        ),
     ),
     "ceiling": Room(modules=("replay/search/ceiling.py",), tests=("tests/replay/search/test_ceiling.py",)),
     "profiles": Room(
@@ -161,5 +169,23 @@ ROOMS = {
         modules=("calibrate/fit/beyond.py", "replay/search/beyond_fit.py"),
         tests=("tests/calibrate/fit/test_beyond.py", "tests/replay/search/test_beyond_fit.py"),
     ),
+    "throttling": Room(
+        modules=("sim/latency/throttling.py",), tests=("tests/sim/latency/test_throttling.py",)
+    ),
+    "joining": Room(modules=("sim/fleet/joining.py",), tests=("tests/sim/fleet/test_joining.py",)),
+    "profile files": Room(modules=("replay/profiles/*.py",), tests=("tests/replay/profiles",)),
+    "kernels": Room(modules=("replay/model/kernels/*.py",), tests=("tests/replay/model/kernels",)),
+    "fitted twin": Room(
+        modules=("replay/twin/fitted/*.py",),
+        tests=(
+            "tests/replay/twin/fitted/test_fitted_by_hand.py",
+            "tests/replay/twin/fitted/test_fitted_on.py",
+            "tests/replay/twin/fitted/test_like_against_like.py",
+            "tests/replay/twin/fitted/test_tiles_and_pace.py",
+            "tests/replay/profiles",
+            "tests/replay/search/test_beyond_fit.py",
+        ),
+    ),
+    "peers": Room(modules=("traces/peers/*.py",), tests=("tests/traces/peers",)),
     "swapped": Room(modules=("traces/strict/swapped.py",), tests=("tests/traces/strict/test_swapped.py",)),
 }

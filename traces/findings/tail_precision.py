@@ -112,7 +112,7 @@ def _num_effective(known: Floats, ordered: Floats) -> float:
 def _times_scattered(known: Floats, ordered: Floats, level: float) -> float:
     """Return how much more the number of largest values scatters among batches than of independent values."""
     n = len(known)
-    beyond = (known > ordered[min(int(n * (1 - level)), n - 1)]).astype(np.float64)
+    beyond = (known > ordered[int(n * (1 - level))]).astype(np.float64)
     share = float(beyond.mean())
     if share == 0.0:
         return 1.0

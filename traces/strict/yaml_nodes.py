@@ -22,8 +22,8 @@ from traces.strict.whole_file import whole_file
 
 Kind = Literal["null", "boolean", "integer", "number", "text"]
 
-MAX_NODES = 2_000_000
-"""Aliases make a small file a large document; one of more nodes is refused."""
+MAX_NODES = 500_000
+"""The most values of a document, aliases unfolded: they take some 300 MB. No document of vtwin has a tenth of it."""
 
 MOST_DOCUMENTS = 1000
 """In one text, between lines of ``---``."""
@@ -81,7 +81,7 @@ def parse_yaml_documents(
     ``nodes``: of all together, aliases unfolded. Raises ``error`` as ``parse_yaml`` does.
     """
     try:
-        _refuse_deep(text, file=file, error=error)
+        _refuse_large(text, file=file, error=error, most=nodes)
         if most == 1:
             root: yaml.Node | None = yaml.compose(text, Loader=_Loader)
             roots = [] if root is None else [root]
@@ -123,12 +123,18 @@ def json_node(value: object) -> yaml.Node:
     return yaml.ScalarNode(_TAG + "str", json.dumps(value))
 
 
-def _refuse_deep(text: str, *, file: str, error: type[VtwinError]) -> None:
-    """Raise if values are nested too deeply: libyaml composes by recursion, and a deep file ends the process."""
+def _refuse_large(text: str, *, file: str, error: type[VtwinError], most: int) -> None:
+    """Raise if values are nested too deeply, or more than ``most``, before they take memory.
+
+    libyaml composes by recursion: a deep file ends the process.
+    """
     if len(text) <= MAX_DEPTH:
         return
-    depth = 0
+    depth = number = 0
     for event in yaml.parse(text, Loader=_Loader):
+        number += isinstance(event, yaml.NodeEvent)
+        if number > most:
+            raise error(f"YAML: got more than {most:,} values, expected fewer ({file})")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):

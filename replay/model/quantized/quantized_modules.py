@@ -274,6 +274,8 @@ class _PlainNames:
 
     def first(self, module: Module) -> int | None:
         """Return the lowest number of the names that mean a module, None without one."""
+        if not (self._pieces or self._beginnings):  # most files name nothing, and the search is long
+            return None
         found = [number for each in module.names for number in self._found(each)]
         if module.part == EXPERTS:  # a name of something inside of them stands for them
             found += [self._inside[each] for each in module.names if each in self._inside]

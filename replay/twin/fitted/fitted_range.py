@@ -208,7 +208,7 @@ class _Served:
             is_paced=trace.header.closed_loop is not None or bool(trace.cells("session_id").is_known.any()),
         )
 
-    def range_of(self, rows: NDArray[np.int64], *, span_us: float = 0.0) -> FittedRange:
+    def range_of(self, rows: NDArray[np.int64], *, span_us: float) -> FittedRange:
         """Return the range of an instance's requests.
 
         ``span_us``: the time in which the whole run was sent, used if an instance has few requests.

@@ -7,7 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from calibrate.steps.step_series import MIN_PREFILLS, MIN_STEPS, MOST_REQUESTS, StepSeries, series_of
+from calibrate.steps.step_series import (
+    MIN_PREFILLS,
+    MIN_STEPS,
+    MOST_REQUESTS,
+    StepSeries,
+    _batch,
+    _own_times,
+    series_of,
+)
 from traces import TraceError
 from traces.steps import LoggedSteps
 
@@ -54,6 +62,22 @@ def test_the_time_of_a_step_before_which_the_engine_may_have_waited_is_not_known
     assert np.isnan(found.took_us[found.group[1]])
     assert np.isnan(found.begin_us[1])
     assert found.took_us[found.group[2]] == 4 * MS
+
+
+def test_a_step_of_no_time_or_of_ten_seconds_was_none() -> None:
+    logged = log([0] * 4, [1] * 4, [0.0, 10_000.0, 9_999.0, 0.001], whole=True)
+    found = _own_times(logged, np.ones(4, bool))
+    assert found == pytest.approx([np.nan, np.nan, 9_999_000.0, 1.0], nan_ok=True)
+
+
+def test_what_was_cached_is_a_part_of_the_prompts_context() -> None:
+    """Two prompts of 10 tokens behind 30 cached ones each: 10 x 30 pairs with those, and 1 + 2 + … + 10."""
+    plain = log([20], [0], [5.0])
+    logged = replace(plain, prefill_requests=np.array([2.0]), prefill_cached=np.array([60.0]))
+    batch = _batch(logged)
+    assert batch.prefill_context_tokens.tolist() == [80]
+    assert batch.prefill_pairs.tolist() == [2 * (10 * 30 + 55)]
+    assert (batch.num_prefill_tokens.tolist(), batch.num_prefill_seqs.tolist()) == ([20], [2])
 
 
 def test_forward_passes_know_it() -> None:

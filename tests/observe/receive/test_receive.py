@@ -9,10 +9,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -24,8 +26,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 import vtwin
 from observe.receive import receiver_app
-from observe.receive.receiver import receiving, run_receiver, summary
-from observe.receive.time_windows import AHEAD_S, LATE_S, QUIET_S, Windows
+from observe.receive.lost_posts import LostPosts
+from observe.receive.receiver import _watch, receiving, run_receiver, summary
+from observe.receive.receiver_app import SpanReceiver, _Coming, _make_room
+from observe.receive.time_windows import AHEAD_S, LATE_S, QUIET_S, Windows, check_output
 from tests.traces.importers.otel.spans import START_NS, chat, document, protobuf, span, vllm
 from traces import Trace, TraceError, check_trace, companion_file, read_trace
 
@@ -74,7 +78,7 @@ async def test_what_is_answered_is_a_trace_at_once_and_in_order_at_the_end(tmp_p
         )
         (growing,) = read_all(tmp_path)
         assert growing.header.client is not None
-        assert growing.header.client.finished is False
+        assert (growing.header.client.finished, growing.header.trace_version) == (False, 3)
         packed = gzip.compress(json.dumps(document(vllm(1), vllm(2, start_s=5.0))).encode())
         assert await post(url, packed, JSON | {"Content-Encoding": "gzip"}) == (
             200,
@@ -168,14 +172,28 @@ async def test_posts_at_once_are_all_taken_each_request_once(tmp_path: Path) -> 
 
 
 async def test_a_crowd_is_asked_to_come_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receiver_app, "MOST_POSTS", 0)
-    async with (
-        receiving(windows_in(tmp_path)) as url,
-        aiohttp.ClientSession() as session,
-        session.post(f"{url}/v1/traces", data=protobuf(vllm(1)), headers=PROTOBUF) as reply,
-    ):
-        assert (reply.status, reply.headers["Retry-After"]) == (503, "5")
-        assert reply.headers["Connection"] == "close"
+    monkeypatch.setattr(receiver_app, "MOST_POSTS", 1)
+    windows, may_end = windows_in(tmp_path), threading.Event()
+    take = windows.take
+
+    def slowly(spans: Any) -> Any:  # noqa: ANN401 - as the method
+        may_end.wait(5)
+        return take(spans)
+
+    monkeypatch.setattr(windows, "take", slowly)
+    async with receiving(windows) as url, aiohttp.ClientSession() as session:
+
+        async def posted() -> tuple[int, str | None, str | None]:
+            async with session.post(f"{url}/v1/traces", data=protobuf(vllm(1)), headers=PROTOBUF) as reply:
+                return reply.status, *(reply.headers.get(name) for name in ("Retry-After", "Connection"))
+
+        for _ in range(2):  # there is room again, for one
+            may_end.clear()
+            two = [asyncio.create_task(posted()) for _ in range(2)]
+            refused, taken = await asyncio.wait(two, return_when=asyncio.FIRST_COMPLETED)
+            assert [each.result() for each in refused] == [(503, "5", "close")]
+            may_end.set()
+            assert [await each for each in taken] == [(200, None, None)]
 
 
 async def test_a_full_disk_is_told_and_the_sender_tries_again(
@@ -188,9 +206,12 @@ async def test_a_full_disk_is_told_and_the_sender_tries_again(
             patched.setattr("os.fsync", _no_space)
             assert (await post(url, protobuf(vllm(1)), PROTOBUF))[0] == 503
             assert (await post(url, protobuf(vllm(1), vllm(2)), PROTOBUF))[0] == 503
-        assert "No space left" in capsys.readouterr().err
+        (line,) = capsys.readouterr().err.splitlines()  # of two
+        assert line.startswith("receive: the sender is asked to try again: ")
+        assert "No space left" in line
         assert (await post(url, protobuf(vllm(1)), PROTOBUF))[0] == 200
         assert (await post(url, protobuf(vllm(2)), PROTOBUF))[0] == 200
+    assert capsys.readouterr().err == "receive: the sender is asked to try again: 2 times in all\n"
     windows.put_in_order(all_of_them=True)
     assert len(read_all(tmp_path)[0]) == 3
 
@@ -314,6 +335,8 @@ def test_an_output_of_an_earlier_run_is_refused_unless_gone_on_with(
     assert vtwin.main(["receive", "--output", str(tmp_path / "prod"), "--port", "0"]) == 2
     assert "was received before" in " ".join(capsys.readouterr().err.split())
     assert vtwin.main(["receive", "--output", str(tmp_path / "other"), "--every", "5s"]) == 2
+    (tmp_path / "other-notes.txt").touch()
+    check_output(tmp_path / "other", resume=False, overwrite=False)
     again = windows_in(tmp_path, resume=True)
     again.take(spans_of(vllm(1), vllm(2, start_s=1.0)))
     again.put_in_order(all_of_them=True)
@@ -356,8 +379,22 @@ async def test_a_fault_of_the_receiver_is_an_answer_and_a_line(
             status, body, kind = await post(url, protobuf(vllm(1)), PROTOBUF)
         assert (status, kind) == (500, "application/x-protobuf")
         assert ExportTracePartialSuccess.FromString(body).error_message == "a fault of the receiver"
-        assert "ZeroDivisionError" in capsys.readouterr().err
+        assert capsys.readouterr().err == "receive: a post was lost: ZeroDivisionError: division by zero\n"
         assert (await post(url, protobuf(vllm(1)), PROTOBUF))[0] == 200
+
+
+def test_ten_thousand_lost_posts_are_a_handful_of_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    lost = LostPosts()
+    for number in range(10_200):
+        lost.add("a post was lost", f"fault {number}")
+    lost.add("the sender is asked to try again", "the disk is full")
+    lost.tell_all()
+    assert capsys.readouterr().err.splitlines() == [
+        "receive: a post was lost: fault 0",
+        *(f"receive: a post was lost: fault {n - 1} ({n:,} times so far)" for n in (10, 100, 1000, 10_000)),
+        "receive: the sender is asked to try again: the disk is full",
+        "receive: a post was lost: 10,200 times in all",
+    ]
 
 
 async def test_half_sent_bodies_close_the_receiver_to_nobody(
@@ -377,10 +414,25 @@ async def test_half_sent_bodies_close_the_receiver_to_nobody(
             halves.append((reader, writer))
         assert (await post(url, body, PROTOBUF))[0] == 200
         assert (await halves[0][0].readline()).startswith(b"HTTP/1.1 503")  # the first had to go
-        halves[-1][1].write(body[10:])
-        assert (await halves[-1][0].readline()).startswith(b"HTTP/1.1 200")  # the last may still end
+        halves[-3][1].write(body[10:])
+        assert (await halves[-3][0].readline()).startswith(
+            b"HTTP/1.1 200"
+        )  # the last three were left, with the post
         for _, writer in halves:
             writer.close()
+
+
+async def test_a_body_without_an_end_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiver_app, "BODY_PATIENCE_S", 0.05)
+    async with receiving(windows_in(tmp_path)) as url:
+        host, port = url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        head = "POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n"
+        writer.write(f"{head}Content-Type: application/x-protobuf\r\n\r\n".encode() + bytes(50))
+        assert (await reader.readline()).startswith(b"HTTP/1.1 408")
+        writer.close()
 
 
 async def test_bytes_on_their_way_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -400,6 +452,39 @@ async def test_bytes_on_their_way_are_bounded(tmp_path: Path, monkeypatch: pytes
         assert (await post(url, protobuf(vllm(1)), PROTOBUF))[0] == 200
         for _, writer in writers:
             writer.close()
+
+
+def test_room_is_made_beyond_the_most_and_not_at_it() -> None:
+    """Two bodies of 160 bytes are as many as 32 whole ones of 10."""
+    site = SpanReceiver(windows=Windows(Path("x"), every_s=60), max_body_bytes=10)
+    older, newer = (_Coming(asyncio.Timeout(None), num_bytes=160) for _ in range(2))
+    older.patience = newer.patience = SimpleNamespace(reschedule=lambda _: None)  # type: ignore[assignment]
+    site.coming = {older: None, newer: None}
+    _make_room(site)
+    assert list(site.coming) == [older, newer]
+    newer.num_bytes += 1
+    _make_room(site)
+    assert (list(site.coming), older.has_to_go, newer.has_to_go) == ([newer], True, False)
+    newer.num_bytes = 321  # alone it may be as long as it is
+    _make_room(site)
+    assert list(site.coming) == [newer]
+
+
+async def test_quiet_files_are_put_in_order_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("observe.receive.receiver.TICK_S", 0.001)
+    clock = Clock()
+    windows = windows_in(tmp_path, clock)
+    windows.take(spans_of(vllm(1)))
+    clock.now_s += 7200
+    watching = asyncio.create_task(_watch(windows))
+    await asyncio.wait([watching], timeout=0.1)
+    while not watching.done() and "1 request -> " not in capsys.readouterr().err:
+        await asyncio.wait([watching], timeout=0.1)
+    assert not watching.done()
+    watching.cancel()
+    await asyncio.wait([watching])
 
 
 def test_a_file_that_cannot_be_put_in_order_keeps_no_other_from_it(
@@ -484,6 +569,7 @@ async def test_what_was_answered_outlives_a_kill_and_resume_goes_on(tmp_path: Pa
     assert out.startswith("1 request in 1 file")
     assert " requests -> " in err or " request -> " in err
     assert sum(map(len, read_all(tmp_path))) == 6
+    assert (read_all(tmp_path)[0].header.command or "").startswith("vtwin receive ")
     assert not list(tmp_path.glob(".*"))
     assert companion_file(tmp_path / files_in(tmp_path)[0], ".csv").is_file()
 

@@ -61,12 +61,15 @@ def test_the_list_has_a_row_for_each_fitted_twin(capsys: pytest.CaptureFixture[s
     assert " ".join(good) == (
         "good.yaml meta-llama/Llama-3.1-8B 2 x H100 2 0.24.0 1 to 4/s 3.0 % 2026-11-29 not its TTFT"
     )
+    assert told.out.splitlines()[0].startswith("file            model                    GPU ")
     assert told.err.splitlines() == [
         'warning: left out: latency.held_out.e2e: got "many", expected a fraction >= 0 (below/broken.yaml:6)'
     ]
 
 
-def test_the_list_for_programs_and_of_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_list_for_programs_and_of_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert asked("list", "good.yaml", "--json") == 0
     (row,) = json.loads(capsys.readouterr().out)["profiles"]
     assert (row["fitted_on"]["gpu"], row["e2e_error"], row["trust"]) == ("H100", 0.03, "not its TTFT")
@@ -75,6 +78,10 @@ def test_the_list_for_programs_and_of_nothing(capsys: pytest.CaptureFixture[str]
     assert "no fitted twin here" in capsys.readouterr().out
     assert asked("list", "nowhere") == 2
     assert "FOLDER: got nowhere, expected a folder" in capsys.readouterr().err
+    for inside, shown in ((".", "below/old.yaml"), ("empty", f"{tmp_path}/below/old.yaml")):
+        monkeypatch.chdir(tmp_path / inside)
+        assert asked("list", str(tmp_path)) == 0
+        assert capsys.readouterr().out.splitlines()[1].startswith(f"{shown} ")
 
 
 def test_a_carried_twin_is_trusted_as_far_as_its_pace(capsys: pytest.CaptureFixture[str], here: Path) -> None:
@@ -120,22 +127,58 @@ def test_a_p99_that_is_far_off_stands_beside_no_plain_yes(
     assert json.loads(capsys.readouterr().out)["trust"] == trust
 
 
+SCREEN = """\
+twin          good.yaml (blackbox)
+fitted on     meta-llama/Llama-3.1-8B on H100, tp 2, vLLM 0.24.0
+GPUs          2 of one engine
+on            2026-11-29
+flags         max_num_batched_tokens 2048, async_scheduling true
+load          1 to 4 requests/s
+prompts       10 to 900 tokens
+outputs       1 to 200 tokens
+concurrency   1 to 20 running
+noise         two runs of one load differ per request by E2E 2.1 %
+
+mean error per request, by load:
+run               requests  req/s  in flight  prompt  output    TTFT  TPOT    E2E
+low   fitted           300      1        3.2       -       -  10.0 %     -  2.0 %
+high  held out         400      4          -       -       -       -     -  3.0 %
+
+held out: TTFT 16%, TPOT 2%, E2E 3% per request, on requests that the twin's fit had not seen
+inside of the fit all steps together may be 1.0 % longer or shorter, beyond it 2.6 %, nine times of ten
+do not trust this twin's TTFT: its errors were TTFT 16%"""
+OF_NOBODY = """\
+twin          made.yaml (auto)
+fitted on     a model that nobody named on a GPU that nobody named, a version of vLLM that nobody told
+made from     the twin of an H100, with few requests of its own
+
+trust: not known
+"""
+
+
 def test_the_screen_says_what_it_was_fitted_on_and_how_it_degrades(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], here: Path
 ) -> None:
     assert asked("show", "good.yaml") == 0
-    out = capsys.readouterr().out
-    for told in (
-        "meta-llama/Llama-3.1-8B on H100, tp 2, vLLM 0.24.0",
-        "max_num_batched_tokens 2048, async_scheduling true",
-        "10 to 900 tokens",
-        "two runs of one load differ per request by E2E 2.1 %",
-        "all steps together may be 1.0 % longer or shorter, beyond it 2.6 %",
-        "do not trust this twin's TTFT",
-    ):
-        assert told in out, told
-    high = next(line for line in out.splitlines() if line.startswith("high"))
-    assert high.split() == ["high", "held", "out", "400", "4", "-", "-", "-", "-", "-", "3.0", "%"]
+    assert capsys.readouterr().out.startswith(SCREEN)
+    (here / "made.yaml").write_text("latency:\n  fitted_on: {carried_from: an H100, num_gpus: 1}\n")
+    assert asked("show", "made.yaml") == 0
+    assert capsys.readouterr().out == OF_NOBODY
+
+
+def test_the_document_of_a_profile_is_its_file_s(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    (here / "bare.yaml").write_text("latency:\n  fitted_on: {}\n")
+    (here / "dated.yaml").write_text('latency:\n  held_out: {date: "2026-11-29", far: []}\n')
+    of = {}
+    for name in ("good", "bare", "dated"):
+        assert asked("show", f"{name}.yaml", "--json") == 0
+        of[name] = json.loads(capsys.readouterr().out)
+    assert of["good"]["pace"] == {"within": 0.01, "beyond": 0.026}
+    assert of["good"]["fitted_range"]["rate_per_s"] == [1, 4]
+    assert (of["good"]["held_out"]["ttft"], of["good"]["e2e_error"]) == (0.16, 0.03)
+    assert [of["bare"][key] for key in ("pace", "fitted_range", "held_out")] == [None] * 3
+    assert [of[name]["trust"] for name in of] == ["not its TTFT", "not known", "means"]
+    assert [of[name]["latency_model"] for name in of] == ["blackbox", "auto", "auto"]
 
 
 def test_a_question_inside(capsys: pytest.CaptureFixture[str]) -> None:

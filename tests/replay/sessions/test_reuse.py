@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -159,6 +160,8 @@ def test_groups_of_layers_share_what_one_server_keeps(interval: int | None, left
     assert needs["num_gpu_blocks"] == 40
     assert needs["num_kept_blocks"] == (40 - (12 - left)) * 6 // left
     assert needs["hit_frac"] == reuse.hit_frac(needs["num_kept_blocks"])
+    on_host = cache_needs(reuse, replace(engine, num_cpu_blocks=80, kv_offloading="native"))
+    assert on_host["num_blocks_with_tier"] == 80 * 6 // left
     kept = needs["num_kept_blocks"] * BLOCK / 1e6
     assert f"keeps, its groups of layers together, {four_digits(kept)}:" in needs_rows(needs)[1][1]
     whole = cache_needs(reuse, EngineConfig(num_gpu_blocks=40, block_size=BLOCK))

@@ -91,6 +91,9 @@ def test_without_hashes_what_is_cached_is_the_sessions_own_and_nothing_was_to_be
     assert (found.own.tolist(), found.shared.tolist()) == ([16, 4, 0], [0, 0, 0])
     assert found.recomputed.tolist() == [0, 0, 0]
     assert results.session_results(served(session_id=None), block_size=4) is None
+    unknown = results.session_results(served(num_cached_tokens=None), block_size=4)
+    assert unknown is not None
+    assert unknown.cached.tolist() == [0, 0, 0]
 
 
 def test_the_summary_of_sessions() -> None:
@@ -258,6 +261,12 @@ def test_what_sessions_say_themselves_is_not_what_a_group_begins_with() -> None:
         "prefix_length": [12, 12, 0, 0],
     }
     trace = make_trace(Header(tool="vtwin", mode="generated"), rounds)
+    for hashes, grow in (
+        ([None] * 4, True),
+        (["1", None, "2", None], True),
+        ([None, "1", None, None], False),
+    ):
+        assert prefix_hashes.sessions_grow(trace.with_columns(prefix_hashes=hashes)) == grow
     assert prefix_hashes._sessions(trace).first.tolist() == [0, 0, 2, 2]
     first, second, third, fourth = chain_of(trace, block_size=4)
     assert [len(each) for each in (first, second, third)] == [3, 3, 3]

@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from replay.verdict.queued import Queued
-from replay.verdict.stretches import OverloadedStretch, overloaded_stretches
+from replay.verdict.stretches import (
+    Curve,
+    OverloadedStretch,
+    _at,
+    _at_once,
+    _Found,
+    _Grown,
+    _most,
+    _num_in,
+    _of_service,
+    _overlap,
+    _parted,
+    _quiet_level,
+    _unevenness,
+    _without_neighbours,
+    overloaded_stretches,
+)
 
 SERVICE_US = 100_000
 S = 1_000_000
@@ -133,3 +150,87 @@ def test_less_than_can_be_answered_is_no_stretch() -> None:
     assert stretches(served(even((300, 9.9)))) == []
     assert stretches(served(np.zeros(100, np.int64))) == []
     assert stretches(served(np.array([0]))) == []
+
+
+def test_a_curve_counts_who_has_come_and_not_gone() -> None:
+    curve = Curve.of(np.array([0, 10, 10]), np.array([5, 20, 30]), until_us=20)
+    assert (curve.times_us.tolist(), curve.counts.tolist()) == ([0, 5, 10, 20], [1, 0, 2, 1])
+    assert [_at(curve, time) for time in (-1, 0, 9, 10, 25)] == [0, 1, 0, 2, 1]
+    assert [_at(curve, time, before=True) for time in (0, 5, 10)] == [0, 1, 0]
+    assert [_most(curve, *window) for window in ((0, 9), (0, 10), (10, 20), (11, 19), (20, 30))] == [
+        1,
+        2,
+        2,
+        0,
+        1,
+    ]
+    assert [_num_in(np.array([1, 2, 2, 5]), *window) for window in ((1, 2), (2, 5), (3, 4))] == [3, 3, 0]
+
+
+def test_a_request_begins_with_as_many_as_begin_at_its_time() -> None:
+    assert _at_once(np.array([1, 1, 1, 2])) == (9 + 1) / 4
+    assert _at_once(np.array([], np.int64)) == 0.0
+
+
+def test_the_quiet_level_is_not_exceeded_in_a_tenth_of_the_time() -> None:
+    """Of 100 µs 5 with none, 10 with one, the rest with more."""
+    curve = Curve(times_us=np.array([0.0, 50, 60, 65]), counts=np.array([3.0, 1, 0, 4]))
+    assert _quiet_level(curve, (0, 100)) == 1.0
+    assert _quiet_level(curve, (0, 50)) == 3.0
+    assert _quiet_level(curve, (-20, 100)) == 0.0  # before its first time it is none
+    assert _quiet_level(Curve(times_us=np.array([]), counts=np.array([])), (0, 100)) == 0.0
+
+
+def test_unevenness_is_of_neighbouring_gaps() -> None:
+    """Gaps of 1 and 3 in turn: (2/4)^2 = 1/4, so Lv is 3/4 and 2 Lv / (3 - Lv) is 2/3; of 1 and 19 it is 81/100."""
+    assert _unevenness(np.cumsum([1, 3] * 20)) == 1.0
+    assert _unevenness(np.cumsum([1, 19] * 20)) == pytest.approx(2 * 2.43 / (3 - 2.43))
+    assert _unevenness(np.cumsum([1, 19] * 6)[:12]) == pytest.approx(2 * 2.43 / (3 - 2.43))  # ten pairs
+    assert _unevenness(np.cumsum([1, 19] * 6)[:11]) == 1.0
+    assert _unevenness(np.zeros(50, np.int64)) == 1.0
+    assert _unevenness(np.cumsum([0, 5] * 20)) == 100.0
+
+
+def test_answers_that_were_lost_or_had_no_steps_say_nothing_of_the_service() -> None:
+    queued = served(np.arange(4) * S)
+    steps = np.array([1.0, 3.0, 0.0, 50.0])
+    lost = np.array([False, False, False, True])
+    assert _of_service(replace(queued, num_steps=steps, is_lost=lost)) == 1 / 4
+    assert _of_service(replace(queued, num_steps=steps * 0)) == 0.0
+
+
+def test_stretches_overlap_where_they_have_a_time_in_common() -> None:
+    def found(from_us: float, until_us: float) -> _Found:
+        return _Found(
+            grown=_Grown(from_us=from_us, queue_us=from_us, to_us=until_us), until_us=until_us, is_gone=True
+        )
+
+    assert [_overlap(found(10, 20), found(*other)) for other in ((0, 10), (0, 11), (19, 30), (20, 30))] == [
+        *(False, True, True, False)
+    ]
+
+
+def test_a_rise_is_parted_where_it_has_fallen_and_rises_by_as_much_again() -> None:
+    counts = np.array([0.0, 5, 9, 4, 8, 12, 6, 10, 0])
+    assert _parted(counts, (0, 9), least=5) == [(0, 3), (3, 9)]
+    assert _parted(counts, (0, 9), least=4) == [(0, 3), (3, 6), (6, 9)]
+    assert _parted(counts, (0, 9), least=6) == [(0, 9)]
+
+
+@pytest.mark.parametrize(
+    ("counts", "part", "peak", "narrower"),
+    [
+        ([0, 9, 6, 4, 8, 0], (2, 6), 4, None),  # it has fallen to half before its peak
+        ([0, 9, 6, 5, 8, 3, 0], (2, 7), 4, (5, 7)),  # the slope of the rise before
+        ([0, 9, 8, 7, 6, 5], (2, 6), 2, (6, 6)),
+        ([0, 2, 8, 6, 5, 9, 0], (0, 5), 2, (0, 2)),  # the slope of the one behind
+        ([5, 6, 8, 6, 5, 9, 0], (0, 5), 2, (0, 0)),
+        ([0, 2, 8, 4, 5, 9, 0], (0, 5), 2, None),
+        ([0, 2, 8, 6, 5, 5, 5], (0, 7), 2, None),  # nothing is behind it
+        ([8, 8, 8], (0, 3), 0, None),
+    ],
+)
+def test_the_slope_of_a_larger_rise_is_no_rise(
+    counts: list[float], part: tuple[int, int], peak: int, narrower: tuple[int, int] | None
+) -> None:
+    assert _without_neighbours(np.array(counts, float), part, peak, end=len(counts)) == narrower

@@ -38,6 +38,13 @@ def test_without_a_queue_the_percentile_is_a_point_of_the_step() -> None:
     assert percentile_with(NEVER, own, share=0.99) == pytest.approx(0.5, abs=2e-6)
 
 
+def test_steps_of_no_length_and_idle_engines_leave_the_wait_alone() -> None:
+    wait, seconds = Wait(probability=0.3, decay_per_s=4.0), np.array([0.0, 0.5])
+    for joining in (Joining(busy_frac=0.7), Joining(step_s=0.2)):
+        assert joining.longer_than(wait, seconds).tolist() == wait.longer_than(seconds).tolist()
+    assert Joining(busy_frac=1.0, step_s=1.0).longer_than(NEVER, seconds) == pytest.approx([1.0, 0.5])
+
+
 def test_joining_is_of_the_pool_it_is_asked_for() -> None:
     busy = STEPS.busy(LENGTHS)
     found = Joining.of(STEPS, busy, 3.0)

@@ -53,6 +53,8 @@ def test_nothing_is_slower_below_the_threshold_and_all_of_it_far_above() -> None
     assert throttled_us(0.0, 0.9, 0.7, 0.1, 34_000) == 0.0
     assert throttled_us(1_000, 0.5, 0.7, 0.1, 0.0) == 1_000
     assert throttled_us(10_000, 1.0, 0.7, 0.5, 34_000) == pytest.approx(10_000 * 1.35)
+    assert throttled_us(0.9, 1.0, 0.7, 0.5, 34_000) == pytest.approx(0.9 * 1.35)
+    assert throttled_us(10.0, 1.0, 0.7, 0.5, 0.9) == pytest.approx(10 * 1.35)
     slow = throttled_us(10_000, 0.8, 0.5, 0.2, 1e12)  # a long memory: as it is before the step
     assert slow == pytest.approx(10_000 * (1 + 0.5 * 0.6), rel=1e-6)
 

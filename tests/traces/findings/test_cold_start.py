@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from traces import ClosedLoop, Header, Trace, make_trace
+from traces import ClosedLoop, Header, Source, Trace, make_trace
 from traces.findings.cold_start import cold_start
 
 Floats = NDArray[np.float64]
@@ -100,6 +100,8 @@ def test_a_slow_request_is_twice_as_slow_and_five_ms_more() -> None:
     sent = np.arange(60) * 50_000.0
     for first, usual, num in (
         (200_000, 100_000, None),  # just twice
+        ((200_000, 300_000), 100_000, None),
+        ((300_000, 200_000), 100_000, None),
         (201_000, 100_000, 2),
         (6_000, 1_000, None),  # just five ms more
         (6_001, 1_000, 2),
@@ -109,6 +111,14 @@ def test_a_slow_request_is_twice_as_slow_and_five_ms_more() -> None:
         found = cold_start(run(sent, ttft))
         assert (None if found is None else found.num) == num
         assert found is None or (found.ttft_us, found.later_us) == (first, usual)
+
+
+def test_of_a_load_that_is_not_known_nothing_is_said() -> None:
+    sent, ttft = np.arange(60) * 50_000.0, np.full(60, 100_000.0)
+    ttft[:3] = 1_000_000
+    for unknown in (None, "the file has no times"):
+        trace = run(sent, ttft).with_header(source=Source(format="a", file="b", load_unknown=unknown))
+        assert (cold_start(trace) is None) == (unknown is not None)
 
 
 def test_one_slow_request_alone_is_cold_from_more_than_four_times_on() -> None:
@@ -138,8 +148,8 @@ def test_prompts_of_nine_tenths_are_long_enough_to_compare_and_five_of_them_are_
 
 def test_a_loop_of_half_the_requests_is_judged_and_a_larger_one_is_not() -> None:
     sent, ttft = np.arange(40) * 50_000.0, np.full(40, 100_000.0)
-    ttft[:20] = 900_000
-    for users, found in ((20, True), (21, False)):
+    for first, users, found in ((900_000, 20, True), (900_000, 21, False), (200_000, 20, False)):
+        ttft[:20] = first  # the last: just twice as slow as later ones
         loop = ClosedLoop(concurrency=users)
         assert (cold_start(run(sent, ttft, loop=loop)) is not None) == found
 

@@ -55,13 +55,28 @@ def test_the_summary_of_a_trace_tells_its_findings() -> None:
 def test_a_few_answers_that_came_together_are_a_busy_clients() -> None:
     assert kinds(answers(*[STEADY] * 99, [490_000] * 40)) == []
     assert kinds(answers(*[STEADY] * 98, *[[490_000] * 40] * 2)) == []
-    assert kinds(answers(*[STEADY] * 97, *[[490_000] * 40] * 3)) == ["stream_held_back"]
+    held = answers(*[STEADY] * 97, *[[490_000] * 40] * 3)
+    assert kinds(held) == ["stream_held_back"]
+    assert kinds(held.with_columns(status=["ok"] * 97 + ["error"] * 3)) == []
+
+
+def test_first_tokens_that_were_read_late_are_counted_where_the_client_was_late() -> None:
+    trace = observed(first_token_early_us=[0, 5000, None, 1000])
+    assert kinds(trace) == []
+    for client in (ClientInfo(late=True), ClientInfo(limited=True), ClientInfo(late=True, limited=True)):
+        (found,) = findings_of(trace.with_header(client=client))
+        assert (found.kind, found.num, found.of) == ("late_client", 2, 4)
+        assert "up to 4.88 ms too long (p99; mean 1.5 ms)" in found.text
 
 
 def test_clumps_are_told_with_the_events_of_a_read() -> None:
+    assert kinds(answers(*[STEADY] * 98, *[reads_of(20, events=4)] * 2)) == []
     (found,) = findings_of(answers(reads_of(20, events=4)))
     assert found.kind == "stream_in_clumps"
     assert "came in clumps, 4 events a read" in found.text
+    assert found.text.endswith("left out, as is TTFT of 1")
+    (found,) = findings_of(answers([0, *reads_of(20, events=4)]))
+    assert found.text.endswith("left out")
 
 
 @pytest.mark.parametrize("reason", ["abort", "error", "content_filter", "ABORT"])
@@ -82,8 +97,12 @@ def test_fewer_tokens_than_asked_are_told_only_where_the_end_of_text_was_to_be_i
     held = short.with_header(client=ClientInfo(ignore_eos=True))
     (found,) = findings_of(held)
     assert (found.kind, found.num, found.of) == ("fewer_tokens", 2, 4)
+    assert "73% of the tokens" in found.text
     assert kinds(held.with_columns(length_capped=[None, True, True, None])) == []
     assert kinds(held.with_columns(guided=[True] * 4)) == []
+    capped = held.with_columns(length_capped=[None, True, True, None])
+    (found,) = findings_of(capped.with_header(server=ServerInfo(max_model_len=58)))
+    assert (found.num, found.of) == (1, 3)  # 8 and 50 tokens have just room, 8 and 60 have not
 
 
 def test_cached_prompts_are_told_by_usage_beyond_what_the_load_repeats() -> None:

@@ -11,6 +11,7 @@ from tests.traces.measured.test_stream_shape import answers
 from traces import fewest_beyond, precision_rows
 from traces.findings.tail_precision import (
     TailPrecision,
+    _largest,
     _needed,
     _num_effective,
     _ranks,
@@ -121,6 +122,11 @@ def test_the_ranks_lie_where_the_chances_pass_two_and_a_half_percent() -> None:
     assert np.interp(most - 1, at, binom.cdf(at, 367, 0.01)) == pytest.approx(0.95, rel=1e-6)
 
 
+@pytest.mark.parametrize(("worth", "value"), [(101.0, 99.5), (2.0, 50.0), (1.0, 50.0)])
+def test_a_rank_from_the_top_is_one_of_as_many_as_the_values_are_worth(worth: float, value: float) -> None:
+    assert _largest(np.arange(101.0), 1.5, worth=worth) == pytest.approx(value)
+
+
 def test_how_many_requests_are_needed_grows_with_the_square_of_the_width() -> None:
     assert _needed(1_000, 1_000.0, p99=100.0, low=90.0, high=110.0) == 4_000
     assert _needed(1_000, 1_000.0, p99=100.0, low=99.0, high=101.0) == 40
@@ -179,6 +185,9 @@ def test_the_interval_of_gaps_is_from_the_percentiles_of_batches() -> None:
     assert found["low"] == pytest.approx(20_000 - half)
     assert found["num_for_5_percent"] == _rounded_up(40 * (half / 20_000 / 0.05) ** 2)
     assert precision_of(answers(*times[:39]), LATENCIES)["itl_us"] is None
+    without = [each[:1] if row < 2 else each for row, each in enumerate(times)]  # a batch of no gaps
+    sent = [1_000_000 * row for row in range(40)]
+    assert precision_of(answers(*without, send_time_us=sent), LATENCIES)["itl_us"] is None
 
 
 LATENCIES = {"ttft_us": np.zeros(40), "e2e_us": np.zeros(40)}

@@ -9,7 +9,7 @@ import pytest
 from tests.traces.measured.test_stream_shape import STEADY, answers
 from traces import ClientInfo, CounterReading, Trace
 from traces.findings.prefix_ceiling import prefix_hit_ceiling_frac
-from traces.findings.warm_cache import warm_cache
+from traces.findings.warm_cache import _by_counters, warm_cache
 
 
 def observed(**more: Any) -> Trace:  # noqa: ANN401
@@ -22,6 +22,13 @@ def counters(**increases: int) -> dict[str, CounterReading]:
         f'vllm:{name}_total{{engine="0"}}': CounterReading(before=5, after=5 + by)
         for name, by in increases.items()
     }
+
+
+@pytest.mark.parametrize(
+    ("hits", "queries", "share"), [(0, 8, 0.0), (8, 8, 1.0), (9, 8, None), (-1, 8, None), (0, 0, None)]
+)
+def test_counters_tell_a_share_that_can_be(hits: int, queries: int, share: float | None) -> None:
+    assert _by_counters(counters(prefix_cache_hits=hits, prefix_cache_queries=queries)) == share
 
 
 def test_a_hundredth_of_new_prompts_is_a_warm_cache() -> None:

@@ -13,7 +13,7 @@ import vtwin
 from calibrate.gate.gate_file import read_gate
 from replay.cluster.fitness import parse_weights
 from traces import ConfigError
-from traces.peers.peer_metrics import FLEX, PEER_METRICS, RUN, SIZE, SPLIT, own_figure, own_limit
+from traces.peers.peer_metrics import FLEX, PEER_METRICS, RUN, SIZE, SPLIT, own_figure, own_limit, page
 from traces.run_slo import parse_run_slo
 from traces.slo import parse_slo
 
@@ -65,6 +65,15 @@ def test_a_name_has_a_figure_or_says_what_there_is_instead() -> None:
             (limit,) = parse_run_slo(f"{each.limit}=500ms")
             assert limit.name.startswith(each.limit)
     assert own_figure("ttft_us") == own_limit("ttft_us") == ""
+    assert not {"ttft_p50_ms", "tpot_mean_ms", "tpot_p99_ms"} & set(PEER_METRICS)  # BLIS has no such names
+
+
+def test_the_page_has_a_row_for_each_name_by_tool_and_by_name() -> None:
+    rows = [[cell.strip(" `") for cell in line.split("|")[1:3]] for line in page().splitlines()[2:]]
+    assert [name for name, _ in rows] == sorted(
+        PEER_METRICS, key=lambda name: (PEER_METRICS[name].whose.removeprefix("the "), name)
+    )
+    assert rows[0] == ["adapters", "BLIS"]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,14 @@ from replay.model.config_json import read_model_fields
 from traces.errors import ConfigError, TraceError, VtwinError
 from traces.header import parse_header
 from traces.strict.section import read_section
-from traces.strict.yaml_nodes import line_at, parse_json, parse_yaml, plain_value, scalar_of
+from traces.strict.yaml_nodes import (
+    line_at,
+    parse_json,
+    parse_yaml,
+    parse_yaml_documents,
+    plain_value,
+    scalar_of,
+)
 from traces.workload.spec.spec_read import parse_spec
 
 SPEC = """\
@@ -118,6 +125,10 @@ def test_a_document_without_an_end_is_refused() -> None:
         parse_yaml(laughs, file="f", error=TraceError)
     with pytest.raises(ConfigError, match=r"nested more than 200 deep, expected fewer \(f:1\)$"):
         parse_yaml("[" * 100_000, file="f")
+    with pytest.raises(ConfigError, match=r"^YAML: got more than 300 values, expected fewer \(f\)$"):
+        parse_yaml_documents(f"[{'1, ' * 300}]", file="f", nodes=300)
+    (listed,) = parse_yaml_documents(f"[{'1, ' * 299}]", file="f", nodes=300)
+    assert len(listed.value) == 299
     with pytest.raises(ConfigError, match=r"^[^\n]*expected JSON \(f\)$"):
         parse_json("[" * 100_000, file="f")
 

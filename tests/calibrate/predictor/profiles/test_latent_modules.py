@@ -112,6 +112,7 @@ def test_other_sizes_are_named_and_the_nearest(tmp_path: Path) -> None:
         ("zai-org/GLM-5", 0, "dsa"),
         ("deepseek-ai/DeepSeek-V4-Pro", 0, "dsv4_hca"),
         ("deepseek-ai/DeepSeek-V4-Pro", 1, "dsv4_csa"),
+        ("nvidia/DeepSeek-V4-Flash-NVFP4", 0, "dsv4_hca"),
         ("Qwen/Qwen3-8B", 0, None),
         ("Qwen/Qwen3.5-397B-A17B", 0, None),
     ],

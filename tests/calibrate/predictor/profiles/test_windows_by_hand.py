@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from calibrate.predictor.profiles.kernel_tables import read_kernels
+from calibrate.predictor.profiles.kernel_tables import _connections, _experts, read_kernels
 from calibrate.predictor.profiles.matmuls import curves_of
 from calibrate.predictor.profiles.other_heads_windows import (
     FEWEST,
@@ -19,6 +20,7 @@ from calibrate.predictor.profiles.other_heads_windows import (
     windowed_prompts,
 )
 from calibrate.predictor.profiles.vidur_profiles import read_vidur
+from replay.model import read_model_config
 from tests.calibrate.predictor import made_profiles as profiles
 from tests.calibrate.predictor.made_profiles import wanted
 
@@ -151,3 +153,38 @@ def test_the_nearest_number_of_gpus_that_was_measured_is_named(tmp_path: Path) -
     rows.assign(op_name="all_reduce").to_parquet(path)
     (told,) = read_kernels(path, wanted(tmp_path, tp=16))[1]
     assert "no rows of 16 (nearest: 8)" in told.text
+
+
+def test_several_hidden_states_are_mixed_as_long_as_was_measured_of_as_many(tmp_path: Path) -> None:
+    asked, path = wanted(tmp_path), tmp_path / "mhc.parquet"
+    streams = [1, 2, 2, 2, 3]
+    table = pd.DataFrame({"hc_mult": streams, "num_tokens": [1, 1, 8, 1, 1], "time_us": [1.0, 2, 3, 4, 5]})
+    table = table.assign(hidden_size=asked.shape.hidden_size, op_name=["a", "a", "a", "b", "b"])
+    assert _connections(table, path, asked) == []
+    two = replace(asked, shape=replace(asked.shape, residual_streams=2))
+    found = {
+        each.operator: (each.points.ravel().tolist(), each.time_us.tolist())
+        for each in _connections(table, path, two)
+    }
+    assert found == {"connections_a": ([1, 8], [2, 3]), "connections_b": ([1], [4])}
+
+
+def test_experts_take_as_long_as_the_fastest_kernel_of_the_first_distribution(tmp_path: Path) -> None:
+    shape = read_model_config("Qwen/Qwen3-30B-A3B")
+    rows = [
+        (1, 9.0, "balanced"),
+        (1, 5.0, "power_law_1.2"),
+        (1, 4.0, "power_law_1.2"),
+        (8, 7.0, "power_law_1.2"),
+    ]
+    table = pd.DataFrame(rows, columns=["num_tokens", "time_us", "distribution"]).assign(
+        hidden_size=2048,
+        inter_size=768,
+        topk=8,
+        num_experts=128,
+        moe_tp_size=2,
+        moe_ep_size=1,
+        moe_dtype="bfloat16",
+    )
+    (found,) = _experts(table, tmp_path / "moe.parquet", replace(wanted(tmp_path), shape=shape))
+    assert (found.points.ravel().tolist(), found.time_us.tolist()) == ([1, 8], [4, 7])

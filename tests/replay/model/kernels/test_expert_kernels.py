@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from replay.model import find_gpu, read_model_config
-from replay.model.kernels.expert_kernels import SHIPPED, expert_curve
+from replay.model.kernels.expert_kernels import SHIPPED, _slices, expert_curve
 from replay.model.layout import Layout
+from replay.model.matmuls.measured_times import unpacked
 from replay.model.model_peak import peak_times
 from replay.model.shape import ModelShape
 from replay.twin.config_read import load_config
@@ -23,6 +24,10 @@ MINIMAX = "MiniMaxAI/MiniMax-M2.5"
 KIMI = "moonshotai/Kimi-K2.5"
 
 
+SIZES = (2048, 768, 8, 128)
+"""Of Qwen's experts: the hidden size, their width, how many a token takes, how many there are."""
+
+
 def shape(name: str = MINIMAX) -> ModelShape:
     return read_model_config(name)
 
@@ -31,8 +36,11 @@ def shape(name: str = MINIMAX) -> ModelShape:
     ("model", "gpu", "tp", "version", "source"),
     [
         (MINIMAX, "H100", 4, "0.32.0", "h100, vLLM 0.24, fp8_block"),
-        (MINIMAX, "H200", 4, "0.18.0", "h200, vLLM 0.22, fp8_block"),
-        (MINIMAX, "H200", 4, "0.12.0", "h200, vLLM 0.14, fp8_block"),
+        (MINIMAX, "H200", 4, "0.22.0", "h200, vLLM 0.22, fp8_block"),
+        (MINIMAX, "H200", 4, "0.16.0", "h200, vLLM 0.22, fp8_block"),
+        (MINIMAX, "H200", 4, "0.15.0", "h200, vLLM 0.14, fp8_block"),
+        (MINIMAX, "H200", 4, "0.23.0", "h200, vLLM 0.24, fp8_block"),
+        (MINIMAX, "H200", 4, "nightly", "h200, vLLM 0.24, fp8_block"),
         (MINIMAX, "B300", 2, "0.19.0", "b200, vLLM 0.24, fp8_block"),
         ("openai/gpt-oss-120b", "H100", 1, "0.12.0", "h100, vLLM 0.24, w4a16_mxfp4"),
         (KIMI, "B200", 8, "0.32.0", "b200, vLLM 0.24, int4_wo"),
@@ -70,6 +78,32 @@ def test_a_slice_that_was_not_measured_is_the_nearest_scaled_by_width() -> None:
     assert wider is not None
     assert wider.source == known.source
     assert wider.time_us == pytest.approx([each / 4 for each in known.time_us], abs=2e-3)
+    assert wider.time_us == tuple(round(each, 3) for each in wider.time_us)
+
+
+def test_a_slice_is_of_its_width_and_of_its_whole_experts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of five numbers of tokens one slice was measured at four, one at three, and one, of whole experts, at all."""
+    table = {
+        "gpus": np.array(["h100"]),
+        "versions": np.array(["0.24"]),
+        "precisions": np.array(["bfloat16"]),
+        "tokens": np.array([1, 2, 4, 8, 16]),
+        "slices": np.array([[0, 0, 0, *SIZES, tp, ep] for tp, ep in ((1, 1), (2, 1), (1, 2))]),
+        "units": np.array([[9, 9, 0, 9, 9], [9, 0, 0, 9, 9], [7, 7, 7, 7, 7]], np.uint16),
+    }
+    monkeypatch.setattr("replay.model.kernels.expert_kernels._table", lambda: table)
+    monkeypatch.setattr("replay.model.kernels.expert_kernels._slices", _slices.__wrapped__)
+    found = _slices.__wrapped__("h100", "0.24", "bfloat16", SIZES)
+    assert {key: each[0].tolist() for key, each in found.items()} == {
+        (1, 1): [1, 2, 8, 16],
+        (1, 2): [1, 2, 4, 8, 16],
+    }
+    qwen = shape(QWEN)
+    times = [unpacked(np.array(unit, np.uint16)).item() for unit in (9, 7)]
+    for tp, ep, time_us in ((1, 1, times[0]), (4, 1, times[0] / 4), (2, 2, times[1])):
+        curve = expert_curve(qwen, find_gpu("H100"), tp=tp, ep=ep)
+        assert curve is not None
+        assert curve.time_us[0] == round(time_us, 3)
 
 
 def test_between_points_time_is_a_line_of_logs_and_beyond_the_last_it_grows_as_tokens_do() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ LATENT, PACKED, PLAIN, WIDE = "moonshotai/Kimi-K2.5", 656, 576, 1152
         (V3, "H200", "0.18.0", 16),
         (V3, "H200", "0.17.0", 64),
         (V3, "A100", "0.17.0", 16),
+        (V3, "MI300X", "0.17.0", 16),
         (V3, "B200", "0.33.0", 32),
         (V3, "GB300", "0.18.0", 32),
         (V3, "B300", "0.17.0", 64),
@@ -49,13 +51,15 @@ def test_a_block_holds_what_the_kernels_of_the_gpu_take(
         (V32, "fp8", "H200", "0.32.0", 8, PACKED),
         (V32, "fp8_e4m3", "H200", "0.32.0", 8, PLAIN),
         (V32, "fp8_e4m3", "H200", "0.29.0", 8, PACKED),
+        (V32, "fp8_e4m3", "H200", "0.30.0", 8, PLAIN),
         (V32, "fp8", "B200", "0.32.0", 1, PLAIN),
         (V32, "fp8", "B200", "0.19.0", 1, PLAIN),
         (V32, "fp8", "B200", "0.18.0", 4, PACKED),
         (V32, "fp8", "B200", "0.18.0", 8, PLAIN),
         (V32, "fp8", "B200", "0.17.0", 8, PACKED),
         (V32, "fp8_ds_mla", "B200", "0.32.0", 8, PACKED),
-        (V32, "auto", "RTXPRO6000", "0.32.0", 8, PACKED),
+        (V32, "auto", "RTXPRO6000", "0.24.0", 8, PACKED),
+        (V32, "auto", "RTXPRO6000", "0.23.0", 8, WIDE),
         (GLM, "auto", "B200", "0.32.0", 8, PLAIN),
         (GLM, "auto", "B200", "0.31.0", 8, WIDE),
         (GLM, "bfloat16", "B200", "0.32.0", 8, WIDE),
@@ -70,6 +74,33 @@ def test_a_token_of_sparse_latent_attention_is_packed_or_plain(
     found = served_on(shape, find_gpu(gpu), tp=tp, version=version)
     assert found.token_bytes(found.mixers[0], tp) == token
     assert served_on(found, find_gpu(gpu), tp=tp, version=version) == found
+
+
+@pytest.mark.parametrize(
+    ("nope", "version", "size"),
+    [
+        (192, "0.19.0", 32),
+        (192, "0.18.0", 16),
+        (64, "0.18.0", 32),
+        (64, "0.17.0", 16),
+        (128, "0.17.0", 64),
+        (96, "0.33.0", 16),
+    ],
+)
+def test_flashinfer_takes_heads_of_more_widths_since_later_versions(
+    nope: int, version: str, size: int
+) -> None:
+    shape = read_model_config(V3)
+    narrow = replace(shape.attention, head_dim=shape.attention.rope_head_dim + nope)
+    assert usual_block_size(replace(shape, attention=narrow), find_gpu("B200"), version=version) == size
+
+
+def test_one_gpu_s_heads_are_counted_unless_there_are_more() -> None:
+    shape = read_model_config(V32, kv_cache_dtype="fp8")
+    for heads, packed in ((17, PACKED), (16, 0)):
+        few = replace(shape, attention=replace(shape.attention, num_heads=heads))
+        assert served_on(few, find_gpu("B200"), version="0.18.0").packed_token_bytes == packed
+    assert served_on(few, None).packed_token_bytes == PACKED
 
 
 @pytest.mark.parametrize("gpu", ["H200", "B200"])

@@ -44,3 +44,4 @@ def test_only_blackwell_s_products_fall_short_and_by_their_kind() -> None:
         assert relative_reach(find_gpu(gpu), "fp8") == ON_BLACKWELL["fp8"]
         assert relative_reach(find_gpu(gpu), "fp8", in_blocks=True) == ON_BLACKWELL["fp8, in blocks"]
         assert relative_reach(find_gpu(gpu), "fp4") == ON_BLACKWELL["fp4"]
+        assert relative_reach(find_gpu(gpu), "int8") == 1.0

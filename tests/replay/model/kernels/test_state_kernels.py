@@ -11,8 +11,9 @@ import pytest
 
 from replay.model import find_gpu, read_model_config
 from replay.model.gpu_memory import Serving, dealt_of
+from replay.model.kernels.state_kernels import saved_alignment
 from replay.model.layers.groups_of_layers import Dealt
-from replay.model.shape import ModelShape
+from replay.model.shape import ModelShape, StateKernel
 
 FAMILY_CASES = json.loads(Path(__file__).parents[1].joinpath("families.json").read_text())
 NEMOTRON, QWEN = "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "Qwen/Qwen3.5-397B-A17B"
@@ -115,3 +116,15 @@ def test_kimi_delta_attention_saves_where_its_gate_is_bounded(tmp_path: Path) ->
 @pytest.mark.parametrize("model_type", ["jamba", "lfm2", "olmo_hybrid"])
 def test_other_states_are_not_saved_inside_chunks(model_type: str, tmp_path: Path) -> None:
     assert saved(family(model_type, tmp_path), "0.33.0") == NONE
+
+
+@pytest.mark.parametrize(
+    ("kernel", "gpu", "aligned"),
+    [("gated delta", "H100", 64), ("gated delta", "B200", 0), ("kda", "H100", 0), ("mamba2", "B200", 1)],
+)
+def test_narrow_keys_are_saved_by_hopper_s_gated_delta_nets_alone(
+    kernel: StateKernel, gpu: str, aligned: int
+) -> None:
+    own = next(each.state for each in read_model_config(QWEN).mixers if each.state is not None)
+    narrow = replace(own, kernel=kernel, key_dim=64)
+    assert saved_alignment(narrow, version="0.33.0", gpu=find_gpu(gpu)) == aligned

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from replay.model import ModelShape, read_model_config
-from replay.model.config_json import ModelFields, json_node
+from replay.model.config_json import ModelFields, json_node, read_model_fields
 from replay.model.hf_config import find_config
+from replay.model.layers.hybrids import HYBRIDS
 from replay.model.layers.mamba_models import MOST_FACTOR, _width_of_mlp
+from replay.model.shape import Attention
 from traces import ConfigError
 from traces.strict.section import section_of
 
@@ -191,6 +193,16 @@ def test_a_laguna_has_experts_in_every_layer_but_the_first(tmp_path: Path) -> No
             "layer_types: got 'chunked_attention', which llama has not, expected .*blackbox coefficients",
         ),
         (
+            "gemma4_text",
+            {"per_layer_config": {"100000": {"head_dim": 64}}},
+            "per_layer_config.100000: got .*, expected the number of a layer",
+        ),
+        (
+            "gemma4_text",
+            {"num_kv_shared_layers": 6},
+            "num_kv_shared_layers: got 6, expected fewer than the 6 layers",
+        ),
+        (
             "hunyuan_v1_moe",
             {"use_cla": True},
             "use_cla: got true: layers that read the keys and values of the one",
@@ -202,6 +214,27 @@ def test_windows_and_kinds_that_are_not_known_are_refused_by_their_field(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         changed(tmp_path, model, **fields)
+
+
+@pytest.mark.parametrize(
+    ("model", "fields", "states"),
+    [
+        ("qwen3_next", {"layer_types": None, "full_attention_interval": 3}, {0, 1, 3, 4}),
+        (
+            "kimi_linear",
+            {"linear_attn_config": {"kda_layers": [1, 3], "num_heads": 8, "head_dim": 64}},
+            {0, 2},
+        ),
+        ("nemotron_h", {"hybrid_override_pattern": "M*-MEM", "layers_block_type": None}, {0, 3, 5}),
+    ],
+)
+def test_layers_with_states_have_their_numbers(
+    model: str, fields: dict[str, object], states: set[int], tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config_of(model) | fields | {"num_hidden_layers": 6}))
+    text = read_model_fields(tmp_path / "config.json")
+    attention = Attention(num_heads=8, num_kv_heads=8, head_dim=64, v_head_dim=64)
+    assert HYBRIDS[model](text, attention, 6).states == states
 
 
 def test_a_list_that_is_absent_is_what_transformers_makes_of_it(tmp_path: Path) -> None:

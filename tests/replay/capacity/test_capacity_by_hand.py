@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from replay.capacity import binding
+from replay.capacity import at_paces, binding
+from replay.capacity.at_paces import GainAtPaces
 from replay.capacity.capacity import (
     BURSTS,
     NARROW,
@@ -26,6 +27,7 @@ from replay.search.highest import HighestRate
 from replay.search.workload_draws import Drawing
 from replay.t_interval import half_width
 from replay.tuning.candidate_search import Tuned
+from replay.tuning.text import tried_text
 from traces.run_slo import parse_run_slo
 
 LIMITS = parse_run_slo("ttft_p99=100ms,tpot_p99=10ms")
@@ -192,3 +194,44 @@ def test_the_interval_of_a_gain_is_that_of_the_ratios_as_wide_as_a_capacitys_and
     reach = BURSTS * t.ppf(0.95, 2) * logs.std(ddof=1) / math.sqrt(3) + 0.005
     assert tuned.gain == pytest.approx(1.0)
     assert tuned.gain_interval == pytest.approx((2 * math.exp(-reach) - 1, 2 * math.exp(reach) - 1))
+    wider = replace(tuned, at_paces=GainAtPaces(pace_frac=0.03, down=0.0, up=0.04)).gain_interval
+    assert wider == pytest.approx((2 * math.exp(-reach) - 1, 2 * math.exp(math.hypot(reach, 0.04)) - 1))
+
+
+def test_a_pace_moves_a_gain_by_what_it_does_to_one_server_more_than_to_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A gain of 100 %, of 89 % with longer steps and 100 % with shorter ones."""
+    rates = {("own", 1): 10.0, ("own", 1.1): 9.0, ("own", 0.9): 11.0}
+    rates |= {("best", 1): 20.0, ("best", 1.1): 17.0, ("best", 0.9): 22.0}
+    monkeypatch.setattr(at_paces, "paced", lambda twin, factor: (twin[0], round(factor, 2)))
+    monkeypatch.setattr(at_paces, "_capacity", lambda _trace, twin, _limits, near: rates[twin])  # noqa: ARG005
+    pair = [
+        ((name, 1), SimpleNamespace(rate_per_s=rate, requests_to_last=0))
+        for name, rate in (("own", 10.0), ("best", 20.0))
+    ]
+    found = at_paces.gain_at_paces(*pair, [()], (), delta=0.1, drawing=None)  # type: ignore[arg-type]
+    assert found is not None
+    assert (found.down, found.up) == pytest.approx((math.log(2 / (17 / 9)), 0.0))
+
+
+@pytest.mark.parametrize(
+    ("tried", "beyond", "refused", "unanswered", "text"),
+    [
+        (
+            45,
+            16,
+            33,
+            0,
+            "78 combinations: 45 simulated (29 of the grid and 16 beyond its border), 33 vLLM would refuse",
+        ),
+        (10, 0, 0, 4, "14 combinations: 10 simulated, 4 have no answer"),
+        (10, 0, 0, 0, "10 servers simulated"),
+    ],
+)
+def test_the_counts_of_servers_add_up(
+    tried: int, beyond: int, refused: int, unanswered: int, text: str
+) -> None:
+    tuned = SimpleNamespace(num_tried=tried, num_beyond=beyond)
+    candidates = SimpleNamespace(impossible=range(refused), unanswered=range(unanswered))
+    assert tried_text(tuned, candidates) == text  # type: ignore[arg-type]

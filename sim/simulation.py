@@ -180,6 +180,11 @@ def simulate(
     if until_us is not None or not engine.count_to_the_end(requests):
         engine.advance(FOREVER if until_us is None else until_us)
     cpu_s = time.thread_time() - started
+    return _simulation(engine, until_us=until_us, cpu_s=cpu_s)
+
+
+def _simulation(engine: Engine, *, until_us: int | None, cpu_s: float) -> Simulation:
+    """Return what came of an engine that has run to its end, or to a horizon."""
     outcomes, written = engine.outcomes(), engine.written()
     refused_us = outcomes.queued_us[outcomes.status == Status.REJECTED].max(initial=0)
     duration_us = int(max(engine.view().clock_us, outcomes.last_token_us.max(initial=0), refused_us))

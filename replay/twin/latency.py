@@ -32,13 +32,12 @@ from replay.twin.on_record import (
     too_fast,
 )
 from replay.twin.own.custom_model import build, load_class
-from replay.twin.profiled_table import StepTableFile, read_profiled
+from replay.twin.profiled_table import LEARNED, StepTableFile, read_profiled
 from sim import DEFAULT_VERSION, InvalidConfig, minor_version
 from sim.latency import ALPHAS, Blackbox, Extended, LatencyModel, PeakTimes, Physics
 from traces import ConfigError
 from traces.strict.section import Section, read_section
 
-PHYSICS_SETS = Path(__file__).parents[1] / "model" / "physics.yaml"
 DENSE_PHYSICS = "dense-2026"
 """The coefficients that physics uses for a model without experts."""
 UNMEASURED_PHYSICS = "silicon-2026"
@@ -236,13 +235,18 @@ def _read_analytic(asked: Asked, name: str) -> Chosen:
     """Return roofline or physics, and a note on what it adds to every first token if no value is given."""
     peak = peak_of(asked.root, asked.latency, shape=asked.shape, hardware=asked.hardware)
     model = _analytic(asked, name, peak)
+    return Chosen(model=model, shape=asked.shape, notes=_way_in(asked, name, model))
+
+
+def _way_in(asked: Asked, name: str, model: LatencyModel) -> tuple[str, ...]:
+    """Return the note on what a model by GPU adds to every first token where no value is given."""
     node = asked.latency.nodes.get("coefficients")
-    is_given = isinstance(node, yaml.MappingNode) and any(key.value == "alpha0" for key, _ in node.value)
-    note = (
+    if isinstance(node, yaml.MappingNode) and any(key.value == "alpha0" for key, _ in node.value):
+        return ()
+    return (
         f"latency.coefficients.alpha0 is not given: {name} adds {float(str(model.alpha0)) / 1e3:.1f} ms to every "
-        "request before it joins the queue, for vLLM's front end, and so to every TTFT and E2E"
+        "request before it joins the queue, for vLLM's front end, and so to every TTFT and E2E",
     )
-    return Chosen(model=model, shape=asked.shape, notes=() if is_given else (note,))
 
 
 def _read_profiled(asked: Asked) -> Chosen:
@@ -253,7 +257,9 @@ def _read_profiled(asked: Asked) -> Chosen:
         f"{asked.latency.text('quantization')} is in the KV cache's size alone"
     )
     notes = (note,) if _is_cut(asked.latency, folder=asked.folder) else ()
-    return Chosen(model=model, table=table, shape=asked.shape, notes=notes)
+    return Chosen(
+        model=model, table=table, shape=asked.shape, notes=(*notes, *_way_in(asked, "profiled", model))
+    )
 
 
 def _read_own(asked: Asked) -> Chosen:
@@ -323,7 +329,7 @@ def physics_sets() -> dict[str, dict[str, float]]:
     """Return the named sets of coefficients for physics that ship."""
     known = set(analytic_coefficients(Physics))
     sets: dict[str, dict[str, float]] = {}
-    for item in read_section(PHYSICS_SETS).sections("sets"):
+    for item in read_section(LEARNED).sections("sets"):
         section = item.section("coefficients")
         assert section is not None  # noqa: S101 - a file of our own
         section.refuse_unknown(known)

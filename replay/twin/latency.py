@@ -348,10 +348,12 @@ def usual_physics(peak: PeakTimes) -> dict[str, float]:
 
 
 def _read_auto(asked: Asked) -> Chosen:
-    """Return the best available model, and why: coefficients on record, else a table, else physics, else roofline.
+    """Return the best available model, and why: coefficients on record, else physics, else a table, else roofline.
 
-    Weakly identified coefficients whose traces are not on record come after physics, whose errors are measured
-    (docs/validation.md); where ``latency.defaults`` names them they are taken.
+    The order is that of the errors on measured servers (docs/comparison.md): physics is nearer to them than tables of
+    kernels and roofline, in both classes of models and on each GPU, but where nobody measured the experts it is farther
+    off than tables. Weakly identified coefficients whose traces are not on record come after physics; where
+    ``latency.defaults`` names them they are taken.
     """
     found = _entry_on_record(asked)
     entry, missing = found.entry, found.missing
@@ -361,7 +363,8 @@ def _read_auto(asked: Asked) -> Chosen:
         return replace(_on_record(asked, entry), reason=why)
     if entry is not None:
         missing = f"the coefficients of {entry} on record are weakly identified (model: blackbox takes them)"
-    if "table" in asked.latency:
+    has_table = "table" in asked.latency
+    if has_table and not _is_physics_nearer(asked):
         return replace(_read_profiled(asked), reason=f"latency.model auto: profiled, since {missing}")
     is_known = physics_covers(asked.shape)
     model = "physics" if is_known else "roofline"
@@ -370,7 +373,17 @@ def _read_auto(asked: Asked) -> Chosen:
         if is_known
         else "; roofline, since physics was learned on models with rotary attention and gated MLPs"
     )
+    if has_table:
+        why = "; it is nearer to measured servers than latency.table (model: profiled takes that)"
     return replace(_read_analytic(asked, model), reason=f"latency.model auto: {model}, since {missing}{why}")
+
+
+def _is_physics_nearer(asked: Asked) -> bool:
+    """Return whether physics can be had, of a model with which it is nearer to measured servers than a table is."""
+    if asked.shape is None or asked.hardware is None or not physics_covers(asked.shape):
+        return False
+    peak = peak_of(asked.root, asked.latency, shape=asked.shape, hardware=asked.hardware)
+    return not peak.num_experts or bool(peak.experts_us)
 
 
 def _is_unproven(entry: DefaultsEntry) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -103,28 +103,13 @@ def maker(kind: str, x: Floats) -> Callable[[PeakTimes], LatencyModel]:
 
 def learn(kind: str, points: Sequence[Prepared], *, evaluations: int = 6) -> Floats:
     """Return the logs of the coefficients that explain the points best, each model and GPU as much as its root."""
-    return fitted(
-        points, lambda x: log_errors(points, maker(kind, x)), PRIORS[kind].values(), evaluations=evaluations
-    )
-
-
-def fitted(
-    points: Sequence[Prepared],
-    errors_at: Callable[[Floats], Floats],
-    priors: Iterable[tuple[float, float]],
-    *,
-    evaluations: int,
-) -> Floats:
-    """Return the logs of coefficients at which the points' errors are least; ``priors``: as in ``PRIORS``.
-
-    ``errors_at``: from such logs, log(simulated / measured) of TTFT and TPOT, [n, 2].
-    """
-    expected, width = np.array([(np.log(value), spread) for value, spread in priors]).T
+    expected = np.log([value for value, _ in PRIORS[kind].values()])
+    width = np.array([spread for _, spread in PRIORS[kind].values()])
     sizes = Counter((each.point.model, each.point.gpu) for each in points)
     weight = np.array([(PER_GROUP / sizes[each.point.model, each.point.gpu]) ** 0.5 for each in points])
 
     def residuals(x: Floats) -> Floats:
-        errors = np.clip(errors_at(x), -3, 3) / NOISE * weight[:, None]
+        errors = np.clip(log_errors(points, maker(kind, x)), -3, 3) / NOISE * weight[:, None]
         return np.concatenate([errors.ravel(), (x - expected) / width])
 
     def slopes(x: Floats) -> Floats:

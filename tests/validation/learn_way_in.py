@@ -71,10 +71,9 @@ def main() -> None:
         found = of_pairs(sure, tables)
         for name, is_out in splits(kind).items():
             used = [not is_out(ready.point) for ready in sure]
-            if not all(used):
-                alphas = learn(kind, list(itertools.compress(sure, used)), found[:, used])
-                kept[f"profiled, {kind}: {name}"] = alphas
-                print(name, sum(used), alphas, flush=True)
+            alphas = learn(kind, list(itertools.compress(sure, used)), found[:, used])
+            kept[f"profiled, {kind}: {name}"] = alphas
+            print(name, sum(used), alphas, flush=True)
     if options.save:
         HELD_OUT.write_text(json.dumps(json.loads(HELD_OUT.read_text()) | kept, indent=1) + "\n")
 

@@ -215,7 +215,8 @@ LATENCY_KEYS: tuple[Key, ...] = (
         "`extended`: more terms, see below; `roofline`, `physics`: from `model_config` and `hardware` "
         "(docs/explanation/latency-models.md); `profiled`: measured operators, added up (`table`); `auto`: blackbox "
         "where defaults know the server (and not only by weakly identified coefficients without traces), else physics, "
-        "else profiled where `table` is given, else roofline; profiled before physics where nobody measured the experts; "
+        "else profiled where `table` is given, else roofline; profiled before physics where nobody measured the "
+        "experts; "
         "`FILE.py:Class`: your own, which needs `--allow-code` (docs/how-to/add-a-latency-model.md).",
         choices=LATENCY_MODELS,
     ),

@@ -32,13 +32,12 @@ from replay.twin.on_record import (
     too_fast,
 )
 from replay.twin.own.custom_model import build, load_class
-from replay.twin.profiled_table import StepTableFile, read_profiled
+from replay.twin.profiled_table import LEARNED, StepTableFile, read_profiled
 from sim import DEFAULT_VERSION, InvalidConfig, minor_version
 from sim.latency import ALPHAS, Blackbox, Extended, LatencyModel, PeakTimes, Physics
 from traces import ConfigError
 from traces.strict.section import Section, read_section
 
-PHYSICS_SETS = Path(__file__).parents[1] / "model" / "physics.yaml"
 DENSE_PHYSICS = "dense-2026"
 """The coefficients that physics uses for a model without experts."""
 UNMEASURED_PHYSICS = "silicon-2026"
@@ -236,13 +235,18 @@ def _read_analytic(asked: Asked, name: str) -> Chosen:
     """Return roofline or physics, and a note on what it adds to every first token if no value is given."""
     peak = peak_of(asked.root, asked.latency, shape=asked.shape, hardware=asked.hardware)
     model = _analytic(asked, name, peak)
+    return Chosen(model=model, shape=asked.shape, notes=_way_in(asked, name, model))
+
+
+def _way_in(asked: Asked, name: str, model: LatencyModel) -> tuple[str, ...]:
+    """Return the note on what a model by GPU adds to every first token where no value is given."""
     node = asked.latency.nodes.get("coefficients")
-    is_given = isinstance(node, yaml.MappingNode) and any(key.value == "alpha0" for key, _ in node.value)
-    note = (
+    if isinstance(node, yaml.MappingNode) and any(key.value == "alpha0" for key, _ in node.value):
+        return ()
+    return (
         f"latency.coefficients.alpha0 is not given: {name} adds {float(str(model.alpha0)) / 1e3:.1f} ms to every "
-        "request before it joins the queue, for vLLM's front end, and so to every TTFT and E2E"
+        "request before it joins the queue, for vLLM's front end, and so to every TTFT and E2E",
     )
-    return Chosen(model=model, shape=asked.shape, notes=() if is_given else (note,))
 
 
 def _read_profiled(asked: Asked) -> Chosen:
@@ -253,7 +257,9 @@ def _read_profiled(asked: Asked) -> Chosen:
         f"{asked.latency.text('quantization')} is in the KV cache's size alone"
     )
     notes = (note,) if _is_cut(asked.latency, folder=asked.folder) else ()
-    return Chosen(model=model, table=table, shape=asked.shape, notes=notes)
+    return Chosen(
+        model=model, table=table, shape=asked.shape, notes=(*notes, *_way_in(asked, "profiled", model))
+    )
 
 
 def _read_own(asked: Asked) -> Chosen:
@@ -323,7 +329,7 @@ def physics_sets() -> dict[str, dict[str, float]]:
     """Return the named sets of coefficients for physics that ship."""
     known = set(analytic_coefficients(Physics))
     sets: dict[str, dict[str, float]] = {}
-    for item in read_section(PHYSICS_SETS).sections("sets"):
+    for item in read_section(LEARNED).sections("sets"):
         section = item.section("coefficients")
         assert section is not None  # noqa: S101 - a file of our own
         section.refuse_unknown(known)
@@ -342,10 +348,12 @@ def usual_physics(peak: PeakTimes) -> dict[str, float]:
 
 
 def _read_auto(asked: Asked) -> Chosen:
-    """Return the best available model, and why: coefficients on record, else a table, else physics, else roofline.
+    """Return the best available model, and why: coefficients on record, else physics, else a table, else roofline.
 
-    Weakly identified coefficients whose traces are not on record come after physics, whose errors are measured
-    (docs/validation.md); where ``latency.defaults`` names them they are taken.
+    The order is that of the errors on measured servers (docs/comparison.md): physics is nearer to them than tables of
+    kernels and roofline, in both classes of models and on each GPU, but where nobody measured the experts it is farther
+    off than tables. Weakly identified coefficients whose traces are not on record come after physics; where
+    ``latency.defaults`` names them they are taken.
     """
     found = _entry_on_record(asked)
     entry, missing = found.entry, found.missing
@@ -355,7 +363,8 @@ def _read_auto(asked: Asked) -> Chosen:
         return replace(_on_record(asked, entry), reason=why)
     if entry is not None:
         missing = f"the coefficients of {entry} on record are weakly identified (model: blackbox takes them)"
-    if "table" in asked.latency:
+    has_table = "table" in asked.latency
+    if has_table and not _is_physics_nearer(asked):
         return replace(_read_profiled(asked), reason=f"latency.model auto: profiled, since {missing}")
     is_known = physics_covers(asked.shape)
     model = "physics" if is_known else "roofline"
@@ -364,7 +373,17 @@ def _read_auto(asked: Asked) -> Chosen:
         if is_known
         else "; roofline, since physics was learned on models with rotary attention and gated MLPs"
     )
+    if has_table:
+        why = "; it is nearer to measured servers than latency.table (model: profiled takes that)"
     return replace(_read_analytic(asked, model), reason=f"latency.model auto: {model}, since {missing}{why}")
+
+
+def _is_physics_nearer(asked: Asked) -> bool:
+    """Return whether physics can be had, of a model with which it is nearer to measured servers than a table is."""
+    if asked.shape is None or asked.hardware is None or not physics_covers(asked.shape):
+        return False
+    peak = peak_of(asked.root, asked.latency, shape=asked.shape, hardware=asked.hardware)
+    return not peak.num_experts or bool(peak.experts_us)
 
 
 def _is_unproven(entry: DefaultsEntry) -> bool:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from sim import EngineConfig, InvalidConfig
 from sim.latency import ALPHAS, COLLECTIVE, OPTIONAL, TABLES, VIDURS, Floats, Profiled
 from traces import ConfigError, write_text
 from traces.strict.json_text import parse_value
-from traces.strict.section import Section
+from traces.strict.section import Section, read_section
 
 SCHEMA_VERSION, WITH_OPTIONAL = 1, 2
 """The second is that of a file with tables that only some models have: an older vtwin refuses it."""
@@ -25,6 +26,9 @@ AFTER = "tokens_after_us"
 """The table that is missing in a file without jumps."""
 COEFFICIENTS = (*ALPHAS, "scale", "step", *VIDURS)
 """What may be given beside a table: blackbox's alphas, a factor on its times, µs between steps, terms of Vidur's."""
+
+LEARNED = Path(__file__).parents[1] / "model" / "physics.yaml"
+"""Where coefficients stand that were learned from measured servers, also of what no profile of kernels has."""
 
 LIMITS: Mapping[str, str] = {
     "tokens": "max_num_batched_tokens",
@@ -90,8 +94,10 @@ def read_step_tables(path: Path) -> StepTableFile:
 def model_of(file: StepTableFile, *, origin: str = "", **given: Decimal | float) -> Profiled:
     """Return the latency model of a table; ``given`` are coefficients beside it, ``step`` in place of the file's.
 
-    Raises InvalidConfig on a table or coefficient that is not a time, and on a term that the table does not support.
+    Without ``alpha0`` and ``alpha1`` they are those of ``ways_in``. Raises InvalidConfig on a table or coefficient that
+    is not a time, and on a term that the table does not support.
     """
+    given = ways_in()[_class_of(file)] | given
     coefficients = {name: value if name in ALPHAS else float(value) for name, value in given.items()}
     coefficients.setdefault("step", file.step_us)
     try:
@@ -107,6 +113,28 @@ def model_of(file: StepTableFile, *, origin: str = "", **given: Decimal | float)
         parts=parts,
         origin=origin,
     )
+
+
+@lru_cache(maxsize=1)
+def ways_in() -> dict[str, dict[str, Decimal | float]]:
+    """Return ``alpha0`` (µs) and ``alpha1`` (µs per prompt token) by class of model: ``dense``, ``MoE``.
+
+    They are what a request takes before it joins the queue, learned from measured servers.
+    """
+    learned = read_section(LEARNED).section("ways_in")
+    assert learned is not None  # noqa: S101 - a file of our own
+    found: dict[str, dict[str, Decimal | float]] = {}
+    for kind in learned.nodes:
+        section = learned.section(kind)
+        assert section is not None  # noqa: S101 - likewise
+        values = {name: section.decimal(name, expected="a number >= 0") for name in section.nodes}
+        found[kind] = {name: value for name, value in values.items() if value is not None}
+    return found
+
+
+def _class_of(file: StepTableFile) -> str:
+    """Return the class of a table's model."""
+    return "MoE" if any(str(each.get("name")).startswith("moe") for each in _components(file)) else "dense"
 
 
 def _check_terms(

@@ -12,11 +12,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from replay.model import Serving, find_gpu, kv_cache_size, read_model_config
+from replay.model import ModelShape, Serving, find_gpu, kv_cache_size, read_model_config
 from replay.model.kernels.launch_time import launch_us
 from replay.model.layout import Layout
 from replay.model.model_peak import peak_times
@@ -144,18 +145,23 @@ def _point(row: dict[str, str]) -> Point:
     )
 
 
-def shape_of(point: Point):  # type: ignore[no-untyped-def]  # noqa: ANN201
+def shape_of(point: Point) -> ModelShape:
     """Return the model as it was served: narrower weights where the point says so and the checkpoint is wider."""
+    cache = "fp8" if (point.model, point.gpu) in FP8_CACHE else None
+    return _shape_of(point.model, cache, fp8=point.fp8, fp4=point.fp4)
+
+
+@lru_cache(maxsize=32)
+def _shape_of(model: str, cache: str | None, *, fp8: bool, fp4: bool) -> ModelShape:
     from replay.model.quantized.online import _NVFP4
     from replay.model.quantized.quantization import FP8
 
-    cache = "fp8" if (point.model, point.gpu) in FP8_CACHE else None
-    shape = read_model_config(point.model, **({"kv_cache_dtype": cache} if cache else {}))
-    if point.fp4 and shape.experts is not None:
+    shape = read_model_config(model, **({"kv_cache_dtype": cache} if cache else {}))
+    if fp4 and shape.experts is not None:
         return replace(shape, expert_precision=_NVFP4)
-    if point.fp4:
+    if fp4:
         return replace(shape, attention_precision=_NVFP4, mlp_precision=_NVFP4)
-    if point.fp8 and shape.attention_precision.matmul == "16bit":
+    if fp8 and shape.attention_precision.matmul == "16bit":
         shape = replace(shape, attention_precision=FP8, mlp_precision=FP8)
     return shape
 

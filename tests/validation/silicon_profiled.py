@@ -41,12 +41,15 @@ class Tables:
 
     def of(self, point: Point) -> StepTableFile | None:
         """Return the table of a point's server; None, and the reason noted, where the operator tables lack a part."""
-        key = (point.model, point.gpu, point.fp8, point.tp)
+        key = (point.model, point.gpu, point.fp8, point.fp4, point.tp)
         if key not in self.made:
             self.made[key] = self._train(point)
         return self.made[key]
 
     def _train(self, point: Point) -> StepTableFile | None:
+        if point.fp4:
+            self.reasons.append(f"{point.model}, {point.gpu}, TP{point.tp}: 4 bits")
+            return None
         wanted = ProfileQuery(shape=shape_of(point), gpu=point.gpu, tp=point.tp)
         folder = self.data / KERNELS / f"{point.gpu.lower()}_sxm"
         try:

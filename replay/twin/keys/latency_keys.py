@@ -80,7 +80,7 @@ PROFILED_KEYS: tuple[Key, ...] = (
         kind="text",
         default="required with `profiled`",
         meaning="`profiled` only. What `vtwin predictor train` wrote; relative to TWIN.yaml. `coefficients` is then "
-        "optional, and so are its alphas.",
+        "optional, and so are its alphas: `alpha0` and `alpha1` are then what was learned from measured servers.",
     ),
 )
 
@@ -214,8 +214,9 @@ LATENCY_KEYS: tuple[Key, ...] = (
         meaning="How long a step takes. `blackbox`: a straight line in the step's prefill and decode tokens; "
         "`extended`: more terms, see below; `roofline`, `physics`: from `model_config` and `hardware` "
         "(docs/explanation/latency-models.md); `profiled`: measured operators, added up (`table`); `auto`: blackbox "
-        "where defaults know the server (and not only by weakly identified coefficients without traces), else profiled "
-        "where `table` is given, else physics, else roofline; "
+        "where defaults know the server (and not only by weakly identified coefficients without traces), else physics, "
+        "else profiled where `table` is given, else roofline; profiled before physics where nobody measured the "
+        "experts; "
         "`FILE.py:Class`: your own, which needs `--allow-code` (docs/how-to/add-a-latency-model.md).",
         choices=LATENCY_MODELS,
     ),

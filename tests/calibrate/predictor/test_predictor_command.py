@@ -10,7 +10,8 @@ import pytest
 import vtwin
 from replay import dump_config, load_config
 from replay.twin.config_write import config_digest
-from sim import Blackbox, Profiled
+from replay.twin.profiled_table import ways_in
+from sim import Blackbox, Physics, Profiled
 from tests.calibrate.predictor import made_profiles as profiles
 from traces.errors import ConfigError
 
@@ -93,14 +94,53 @@ def test_a_table_beside_another_model_is_there_to_be_compared(here: Path) -> Non
     assert isinstance(load_config(here / "twin.yaml").latency, Blackbox)
     compared = load_config(here / "twin.yaml", latency_model="profiled").latency
     assert isinstance(compared, Profiled)
-    assert compared.alpha0 == 0
+    assert compared.alpha0 == ways_in()["dense"]["alpha0"]
 
 
-def test_auto_takes_a_table_that_is_at_hand_and_says_so(here: Path) -> None:
+@pytest.mark.parametrize(
+    ("more", "model", "told"),
+    [
+        ("", Profiled, "latency.model auto: profiled, since neither"),
+        (", model_config: Qwen/Qwen3-14B", Physics, "it is nearer to measured servers than latency.table"),
+        (
+            ", model_config: microsoft/Phi-3.5-MoE-instruct",
+            Profiled,
+            "latency.model auto: profiled, since no",
+        ),
+    ],
+)
+def test_auto_takes_a_table_where_physics_is_not_nearer_and_says_so(
+    here: Path, more: str, model: type, told: str
+) -> None:
     train()
-    config = load_config(twin(here, "{model: auto, table: table.json}"))
-    assert isinstance(config.latency, Profiled)
-    assert any("latency.model auto: profiled" in note for note in config.notes)
+    path = twin(here, f"{{model: auto, table: table.json{more}}}")
+    if more:
+        path.write_text(path.read_text() + "hardware: {gpu: A100, tp: 2}\n")
+    config = load_config(path)
+    assert type(config.latency) is model
+    assert any(told in note for note in config.notes)
+
+
+@pytest.mark.parametrize(
+    ("component", "alphas", "expected"),
+    [
+        ("", "", ways_in()["dense"]),
+        ("moe", "", ways_in()["MoE"]),
+        ("", "alpha0: 0", {"alpha0": 0, "alpha1": ways_in()["dense"]["alpha1"]}),
+    ],
+)
+def test_a_table_has_the_way_in_of_its_class_unless_it_is_given(
+    here: Path, component: str, alphas: str, expected: dict[str, float]
+) -> None:
+    train()
+    text = (here / "table.json").read_text()
+    if component:
+        text = text.replace('"components":[', f'"components":[{{"name":"{component}","runs_per_step":1}},')
+    (here / "table.json").write_text(text)
+    config = load_config(twin(here, f"{{model: profiled, table: table.json, coefficients: {{{alphas}}}}}"))
+    assert {name: getattr(config.latency, name) for name in expected} == expected
+    assert any("alpha0 is not given" in note for note in config.notes) == (not alphas)
+    assert all(8 * value % 1 == 0 for value in ways_in()["MoE"].values())  # exact in binary
 
 
 @pytest.mark.parametrize(

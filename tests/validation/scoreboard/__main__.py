@@ -31,13 +31,19 @@ TOOLS: Mapping[str, Callable[[Sequence[Prepared]], Answers]] = {
     "profiled": profiled_answers.answers,
     "physics, family unseen": vtwin_answers.family_unseen,
     "physics, GPU unseen": vtwin_answers.gpu_unseen,
+    "profiled, family unseen": profiled_answers.family_unseen,
+    "profiled, GPU unseen": profiled_answers.gpu_unseen,
 }
 EVERYWHERE = ("AISimulate", "aiconfigurator", "roofline", "physics")
 """Tools that any point may be asked of: a row is of the points that all of them answered."""
-UNSEEN = {
-    "physics, family unseen": "Physics learned again without the model's family",
-    "physics, GPU unseen": "Physics learned again without the GPU",
+OTHERS = {
+    "Physics learned again without the model's family": (*EVERYWHERE, "physics, family unseen"),
+    "Physics learned again without the GPU": (*EVERYWHERE, "physics, GPU unseen"),
+    "Points that profiled reaches, its way in learned again without the model's family, and without the GPU": (
+        *("roofline", "physics", "profiled", "profiled, family unseen", "profiled, GPU unseen"),
+    ),
 }
+"""Further tables: the tools whose common points they are of."""
 BOUNDS = (
     "`model compare` says a bound below which nine of ten errors lie. Does it hold where it was not made? Each family, "
     "or GPU, in turn: the bound of the class's other points, and the share of its own within it."
@@ -71,7 +77,7 @@ def page_of(data: Path) -> str:
             "",
             markdown(board),
             "",
-            *(line for name in UNSEEN for line in _unseen(sound, name, answers[name])),
+            *(line for name, tools in OTHERS.items() for line in _among(sound, name, tools, answers)),
             BOUNDS,
             "",
             bounds.markdown(sound.points, answers),
@@ -79,11 +85,10 @@ def page_of(data: Path) -> str:
     )
 
 
-def _unseen(sound: Board, name: str, found: Answers) -> list[str]:
-    """Return the table of the points whose family or GPU physics did not see; nothing where there are none."""
-    answers = {tool: sound.answers[tool] for tool in EVERYWHERE} | {name: found}
-    board = Board(points=sound.points, answers=answers, everywhere=tuple(answers))
-    return [f"{UNSEEN[name]} ({len(board.common())}):", "", markdown(board), ""] if board.common() else []
+def _among(sound: Board, title: str, tools: Sequence[str], answers: Mapping[str, Answers]) -> list[str]:
+    """Return the table of the points that some tools answered; nothing where there are none."""
+    board = Board(points=sound.points, answers={tool: answers[tool] for tool in tools}, everywhere=tools)
+    return [f"{title} ({len(board.common())}):", "", markdown(board), ""] if board.common() else []
 
 
 def main() -> None:

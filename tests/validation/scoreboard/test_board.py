@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
-from tests.validation.scoreboard.board import Board, losses, markdown
+from replay.gpus.known_errors import known_errors
+from tests.validation.scoreboard.__main__ import BEGIN, PAGE
+from tests.validation.scoreboard.board import FAR, Board, losses, markdown
 from tests.validation.scoreboard.bounds import coverage
 from tests.validation.scoreboard.points import CHOSEN, broken, noise
 from tests.validation.scoreboard.tools.recorded import ANSWERS, Answers
@@ -80,13 +83,53 @@ def test_a_bound_is_of_what_was_not_left_out() -> None:
     ]  # TTFT of q1 is over the six's 10 %; TPOT of the six over q's 10 %
 
 
-@pytest.mark.parametrize("tool", ["aisimulate", "aiconfigurator", "profiled"])
+@pytest.mark.parametrize(
+    "tool", ["aisimulate", "aiconfigurator", "profiled", "profiled_family_unseen", "profiled_gpu_unseen"]
+)
 def test_answers_are_of_points_that_there_are(tool: str) -> None:
     chosen = CHOSEN.read_text().split()
     assert len(chosen) == len(set(chosen))
     recorded = json.loads((ANSWERS / f"{tool}.json").read_text())
     assert len(recorded.keys() & set(chosen)) > len(FEW)
     assert all(row["ttft_ms"] > 0 and row["tpot_ms"] > 0 for row in recorded.values())
+
+
+def rows_of(title: str) -> dict[str, dict[str, tuple[float, ...]]]:
+    """Return the errors of TTFT and TPOT in a table of the page, by row and tool that answered all of its points."""
+    _, _, after = PAGE.read_text().partition(BEGIN)[2].partition(title)
+    lines = after.partition("\n\n")[2].partition("\n\n")[0].splitlines()
+    tools, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    return {
+        name: {
+            tool: tuple(map(float, cell.replace("*", "").split("/")))
+            for tool, cell in zip(tools[2:], cells, strict=True)
+            if "/" in cell and "(" not in cell
+        }
+        for name, _, *cells in rows
+    }
+
+
+@pytest.mark.parametrize(
+    ("title", "others"),
+    [("\nSound points", ("roofline",)), ("\nPoints that profiled reaches", ("roofline", "profiled"))],
+)
+def test_nowhere_is_a_model_clearly_nearer_than_the_one_that_auto_takes(
+    title: str, others: tuple[str, ...]
+) -> None:
+    rows = rows_of(title)
+    assert {"all", "dense", "MoE", "dense, H100", "MoE, H200"} <= rows.keys()
+    for name, found in rows.items():
+        for other in others:
+            assert min(np.array(found["physics"]) / found[other]) <= FAR, (name, other)
+
+
+def test_a_table_is_nearer_where_nobody_measured_the_experts() -> None:
+    (known,) = (
+        each for each in known_errors() if (each.points, each.model) == ("MoE", "physics, silicon-2026")
+    )
+    ttft, tpot = rows_of("\nPoints that profiled reaches")["MoE"]["profiled"]
+    assert ttft < known.ttft_median
+    assert tpot < known.tpot_median
 
 
 FEW = range(5)

@@ -25,20 +25,27 @@ def learned(points: Sequence[Prepared]) -> Answers:
 
 def family_unseen(points: Sequence[Prepared]) -> Answers:
     """Return physics' answers where the model's family was left out of the learning."""
-    return _held_out(points, lambda point: f"{point.model.split('/')[1]} left out")
+    return _held_out(points, without_family)
 
 
 def gpu_unseen(points: Sequence[Prepared]) -> Answers:
     """Return physics' answers where the GPU, with others of its generation of Blackwell, was left out."""
-    return _held_out(
-        points,
-        lambda point: next(name for name, gpus in GPU_SPLITS.items() if point.gpu in gpus),
-    )
+    return _held_out(points, without_gpu)
 
 
-def _held_out(points: Sequence[Prepared], left_out: Callable[[Point], str]) -> Answers:
+def without_family(point: Point) -> str:
+    """Return the name of what was learned without a point's family of models."""
+    return f"{class_of(point)}: {point.model.split('/')[1]} left out"
+
+
+def without_gpu(point: Point) -> str:
+    """Return the name of what was learned without a point's GPU."""
+    return f"{class_of(point)}: {next(name for name, gpus in GPU_SPLITS.items() if point.gpu in gpus)}"
+
+
+def _held_out(points: Sequence[Prepared], name_of: Callable[[Point], str]) -> Answers:
     sets = json.loads(HELD_OUT.read_text())
-    named = {ready.point.id: f"{class_of(ready.point)}: {left_out(ready.point)}" for ready in points}
+    named = {ready.point.id: name_of(ready.point) for ready in points}
     return {
         ready.point.id: simulated(ready, _of(sets[named[ready.point.id]]))
         for ready in points

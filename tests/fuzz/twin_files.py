@@ -140,7 +140,8 @@ latency:
   model: extended
   coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 5000, beta1: 10, beta2: 20, beta3: 0.01, beta4: 0, beta5: 0,
     kappa: 0.1, u0: 0.5, tau_s: 2, concavity: 0.1, sigma: 0.01}
-  fitted_range: {rate_per_s: [1, 4], prompt_tokens: [10, 900], output_tokens: [1, 300], concurrency: [1, 20], lasting: [1, 3]}
+  fitted_range: {rate_per_s: [1, 4], prompt_tokens: [10, 900], output_tokens: [1, 300], concurrency: [1, 20],
+    lasting: [1, 3]}
 """
 BLIS = """\
 compatibility: blis

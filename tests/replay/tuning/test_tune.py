@@ -284,8 +284,8 @@ def test_the_best_is_confirmed_on_a_live_server(
 ) -> None:
     """A server of known truth, started with the flags found, meets the limits, and is gone afterwards.
 
-    The limits leave the server and the client seconds to be late by: the two seconds that are measured never fill 5 s of
-    queue, whatever else the machine does.
+    The limits leave the server and the client seconds to be late by: the two seconds that are measured never fill
+    5 s of queue, whatever else the machine does.
     """
     monkeypatch.chdir(tmp_path)
     config.write_text(TWIN.replace("beta0: 6000", "beta0: 60000"))

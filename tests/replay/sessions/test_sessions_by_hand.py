@@ -235,6 +235,9 @@ def test_recorded_hashes_are_cut_into_the_engines_blocks_as_far_as_others_share_
     assert not set(rows[0][2:]) & set(rows[1])
     apart = chain_of(served(model=["x", "x", "x", "x", "x", "y"]), block_size=2)
     assert not set(apart[5]) & {number for each in apart[:5] for number in each}
+    adapted = chain_of(served(adapter=[None, None, None, None, None, "a"]), block_size=4)
+    assert adapted[0] == adapted[2][:2]
+    assert not set(adapted[5]) & {number for each in adapted[:5] for number in each}
     with pytest.raises(prefix_hashes.TraceError, match="hash_block_size: got 4"):
         chain_of(served(), block_size=3)
 

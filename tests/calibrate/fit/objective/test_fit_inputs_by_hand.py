@@ -493,8 +493,8 @@ def test_residuals_and_latencies_are_averaged_over_the_runs(monkeypatch: pytest.
     assert many_runs.loss_around(asked, np.array([3.0])) == (pytest.approx(due), 3.0)
 
 
-def test_threads_are_used_from_500_requests_of_a_trace_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert WORTH_A_THREAD == 500
+def test_threads_are_used_from_5000_requests_of_a_trace_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert WORTH_A_THREAD == 5000
     pools: list[int] = []
 
     class Pool:
@@ -511,7 +511,7 @@ def test_threads_are_used_from_500_requests_of_a_trace_on(monkeypatch: pytest.Mo
             return map(call, values)
 
     monkeypatch.setattr(many_runs, "ThreadPoolExecutor", Pool)
-    for sizes, is_shared in (([10, 499], False), ([10, 500], True), ([501, 10], True)):
+    for sizes, is_shared in (([10, 4999], False), ([10, 5000], True), ([5001, 10], True)):
         pools.clear()
         asked: Any = SimpleNamespace(
             traces=[SimpleNamespace(requests=range(size)) for size in sizes], simulate=lambda theta: theta * 2

@@ -113,6 +113,12 @@ class Compared:
         """Whether its latencies are those of an overloaded server."""
         return self.saturation.state == "saturated"
 
+    @property
+    def is_client_limited(self) -> bool:
+        """Whether the client, not the server, set the pace: its latencies are partly the client's."""
+        client = self.source.trace.header.client
+        return client is not None and bool(client.limited)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accuracy:

@@ -34,8 +34,8 @@ def verdict_text(calibration: Calibration, *, has_warnings: bool) -> str:
 
     What is not known is left out: the noise floor without a repeat run, the range of a twin whose file has none.
     """
-    held_out, which = calibration.held_out, _which(calibration)
-    if held_out.of_saturated:
+    which = _which(calibration)
+    if calibration.held_out.of_saturated:
         return _of_capacity(calibration, which)
     judged, is_unseen = _judged(calibration)
     if not is_unseen:
@@ -49,6 +49,8 @@ def verdict_text(calibration: Calibration, *, has_warnings: bool) -> str:
     if worst.floor is not None:
         own = number_format.percent(worst.floor)
         said += f", {_closer(worst.error, worst.floor)} the server repeats itself ({own})"
+    if reasons := _clients(calibration):
+        return " ".join([_doubt(reasons), f"{said}.", *_in_sample(calibration, worst)])
     far = far_of(judged)
     return " ".join(
         [
@@ -202,8 +204,50 @@ def _of_capacity(calibration: Calibration, which: str) -> str:
         return "No error can be told: every run was overloaded, and no throughput is known on both sides."
     within = number_format.percent(abs(off))
     metric = f"served output tokens/s, {number_format.percent(off, signed=True)}{which}"
-    said = f"{_subject(calibration, within)} ({metric}). Every run was overloaded: latencies were not tested."
+    said = f"{_subject(calibration, within)} ({metric}). Every run was overloaded: "
+    reasons = [*_far_means(calibration, which), *_clients(calibration)]
+    if reasons:
+        said = f"{_doubt(reasons)} {said}TTFT and E2E depend on how long a run lasts."
+    else:
+        said += "latencies were not tested."
     return " ".join([said, *_refuted(calibration)])
+
+
+def _doubt(reasons: Sequence[str]) -> str:
+    return f"Do not trust this twin: {'; '.join(reasons)}."
+
+
+def _far_means(calibration: Calibration, which: str) -> list[str]:
+    """Return the reason that means of overloaded runs are too far off; none where they are not, or of two traces.
+
+    TPOT does not depend on how long a request waits, and E2E is most of what an answer is asked for.
+    """
+    if calibration.config is None:
+        return []
+    unseen = calibration.holdout
+    found = judged_errors(unseen, calibration.noise_floor, ("mean",))
+    far = [each.metric for each in found if each.metric != "ttft_us" and each.exceeds(FAR)]
+    told = [
+        f"{number_format.METRIC_NAMES[name]} by "
+        f"{number_format.percent(unseen[name].rel_error['mean'].value, signed=True)}"
+        for name in reversed(NAMED)
+        if name in far
+    ]
+    return (
+        [f"the mean {', '.join(told).replace(' by ', ' is off by ', 1)} ({which.lstrip(', ')})"]
+        if told
+        else []
+    )
+
+
+def _clients(calibration: Calibration) -> list[str]:
+    """Return the reason that the client limited every run that the verdict is about; none of two traces."""
+    held_out = [each for each in calibration.traces if each.role == "held out"] or calibration.traces
+    runs = [each for each in held_out if not each.is_saturated] or held_out
+    if calibration.config is None or not all(each.is_client_limited for each in runs):
+        return []
+    names = " and ".join(each.source.name for each in runs)
+    return [f"the client, not the server, set the pace of {names}"]
 
 
 def _trust(calibration: Calibration, *, far: Sequence[str], has_warnings: bool) -> list[str]:
@@ -258,7 +302,9 @@ def has_small_errors(calibration: Calibration) -> bool:
     """Return whether the twin's held-out errors are small, at loads of its own, and no run contradicts its flags."""
     judged = judged_errors(calibration.holdout, calibration.noise_floor)
     is_carried = calibration.fit is not None and calibration.fit.carried_from is not None
-    if is_carried or calibration.held_out.of_saturated or not judged or _refuted(calibration):
+    if is_carried or calibration.held_out.of_saturated or not judged:
+        return False
+    if _refuted(calibration) or _clients(calibration):
         return False
     return not far_of(judged)
 

@@ -141,7 +141,7 @@ def _limited(calibration: Calibration) -> list[str]:
     lines = []
     for each in calibration.traces:
         client = each.source.trace.header.client
-        if client is not None and client.limited:
+        if client is not None and each.is_client_limited:
             why = f" ({client.reason})" if client.reason else ""
             lines.append(
                 f"client-limited: the client that sent {each.source.name} did not keep up{why}, so its latencies are "

@@ -77,7 +77,10 @@ def _server_of(calibration: Calibration) -> NamedServer:
 
 
 def _held_out(calibration: Calibration) -> HeldOut:
-    """Return the errors on unseen requests, the largest of whole runs, and the day, for a later comparison."""
+    """Return the errors on unseen requests, the largest of whole runs, and the day, for a later comparison.
+
+    Overloaded runs count where only they were held out: what the file says of unseen requests is then of them.
+    """
     from calibrate.run_to_run.run_errors import own_errors
     from replay.twin.fitted import HeldOut
 
@@ -86,7 +89,9 @@ def _held_out(calibration: Calibration) -> HeldOut:
         for name in ("ttft", "tpot", "e2e")
         if (errors := calibration.holdout.get(f"{name}_us")) is not None and errors.mape.value is not None
     }
-    found |= own_errors([each.pairs for each in calibration.traces if not each.is_saturated])
+    served = own_errors([each.pairs for each in calibration.traces if not each.is_saturated])
+    unseen = own_errors([calibration.held_out.pairs] if calibration.held_out.of_saturated else [])
+    found |= {name: max(served.get(name, 0.0), unseen.get(name, 0.0)) for name in [*served, *unseen]}
     day, far_p99 = datetime.now(UTC).date().isoformat(), far_p99_in_file(calibration)
     return HeldOut(date=day, far=far_in_file(calibration), far_p99=far_p99, **found)
 

@@ -92,10 +92,8 @@ def _not_lasting(lasting: Range | None, load: FittedRange) -> Iterator[str]:
     if lasting is None:
         yield "load: the file does not say how many requests run at once at a rate; ask with --concurrency, too"
     elif asked > ROUNDED * lasting[1]:
-        most = (
-            f"up to {lasting[1]:.4g} the server keeps up and a long run stays within the fitted concurrency"
-        )
-        yield f"load: {asked:.4g} requests/s; {most}"
+        why = f"above {lasting[1]:.4g} a long run may have more requests at once than were fitted"
+        yield f"load: {asked:.4g} requests/s; {why}"
 
 
 def read_profile(path: Path) -> Profile:

@@ -121,7 +121,7 @@ def _how_it_degrades(profile: Profile) -> Iterator[str]:
             known = {name: getattr(profile.held_out, f"{name}_{statistic}") for name in ERRORS}
             told = [f"{name.upper()} {_percent(value)}" for name, value in known.items() if value is not None]
             if told:
-                yield f"{statistic} of a run, fitted or held out: off by up to {', '.join(told)}"
+                yield f"from run to run the twin's error changes the {statistic} by up to {', '.join(told)}"
     if profile.pace is not None:
         yield (
             f"inside of the fit all steps together may be {_percent(profile.pace.within)} longer or shorter, beyond it "

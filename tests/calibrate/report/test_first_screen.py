@@ -20,7 +20,7 @@ from calibrate.report.findings_json import metrics_json
 from calibrate.report.html import page_of
 from calibrate.report.markdown import markdown_of
 from calibrate.report.report_tables import metric_facts, reading_of
-from calibrate.verdict_text import MOST_WORDS, far_p99_in_file, parted, verdict_text
+from calibrate.verdict_text import MOST_WORDS, far_p99_in_file, has_small_errors, parted, verdict_text
 from replay.twin.fitted.fitted_range import FittedRange
 from tests.calibrate.known_servers import GUESS, SERVER, observed, source, workload
 from traces import ClientInfo
@@ -75,6 +75,15 @@ def with_itl(found: Calibration, *, p90: float = 0.0) -> Calibration:
     rel_error = {**itl.rel_error, "p90": Estimate(value=p90)}
     errors["itl_us"] = replace(itl, mape=tpot.mape, bias=tpot.bias, rel_error=rel_error)
     return replace(found, held_out=replace(found.held_out, errors=errors))
+
+
+def client_limited(found: Calibration, place: int = -1) -> Calibration:
+    """Return a calibration in which the client limited the run in this place: the last one is held out."""
+    traces = list(found.traces)
+    source_ = traces[place].source
+    trace = source_.trace.with_header(client=ClientInfo(limited=True, reason="late"))
+    traces[place] = replace(traces[place], source=replace(source_, trace=trace))
+    return replace(found, traces=tuple(traces))
 
 
 FULL = {"rate_per_s": (2.0, 15.0), "prompt_tokens": (2.0, 540.0)}
@@ -226,16 +235,46 @@ def test_a_load_that_overloads_the_server_is_no_load_to_trust_the_twin_at(fitted
     assert text.endswith("Trust its means for prompts of 2\u2013540 tokens.")
 
 
-def test_runs_that_were_all_overloaded_are_judged_by_what_was_served(fitted: Calibration) -> None:
+SERVED = (
+    "The twin predicts this server within 3.4 % (served output tokens/s, \u22123.4 %, held out). Every run was "
+    "overloaded: "
+)
+CLIENTS = "the client, not the server, set the pace of high"
+
+
+@pytest.mark.parametrize(
+    ("means", "is_limited", "doubt"),
+    [
+        ({"ttft_us": -0.6, "tpot_us": 0.09, "e2e_us": -0.09}, False, ""),
+        ({"tpot_us": 1.39}, False, "the mean TPOT is off by +139 % (held out)"),
+        (
+            {"tpot_us": 1.39, "e2e_us": 0.29},
+            False,
+            "the mean TPOT is off by +139 %, E2E by +29.0 % (held out)",
+        ),
+        ({"e2e_us": -0.29}, True, f"the mean E2E is off by \u221229.0 % (held out); {CLIENTS}"),
+        ({}, True, CLIENTS),
+    ],
+)
+def test_runs_that_were_all_overloaded_are_judged_by_what_was_served(
+    fitted: Calibration, means: dict[str, float], is_limited: bool, doubt: str
+) -> None:
+    close = with_error(fitted, 0.01)
     rate = fitted.held_out.rates["output_token_throughput"]
     served = {"output_token_throughput": replace(rate, rel_error=Estimate(value=-0.034))}
-    found = in_range(
-        replace(fitted, held_out=replace(fitted.held_out, of_saturated=True, capacity=served)), **FULL
-    )
-    assert said(found) == (
-        "The twin predicts this server within 3.4 % (served output tokens/s, \u22123.4 %, held out). Every run was "
-        "overloaded: latencies were not tested."
-    )
+    errors = {
+        name: replace(each, rel_error={**each.rel_error, "mean": Estimate(value=means.get(name, 0.0))})
+        for name, each in close.holdout.items()
+    }
+    held_out = replace(close.held_out, of_saturated=True, capacity=served, errors=errors)
+    found = in_range(replace(close, held_out=held_out), **FULL)
+    text = said(client_limited(found) if is_limited else found)
+    if doubt:
+        assert text == (
+            f"Do not trust this twin: {doubt}. {SERVED}TTFT and E2E depend on how long a run lasts."
+        )
+    else:
+        assert text == f"{SERVED}latencies were not tested."
 
 
 @pytest.mark.parametrize(
@@ -323,12 +362,16 @@ def test_terms_are_explained_where_they_first_stand(fitted: Calibration) -> None
     assert page.index("Wasserstein: ") < page.index(">Wasserstein, ")
 
 
-def test_a_client_that_was_the_limit_is_among_the_warnings_of_the_verdict(fitted: Calibration) -> None:
-    slow = fitted.traces[0].source
-    trace = slow.trace.with_header(client=ClientInfo(limited=True, reason="late"))
-    source_ = replace(slow, trace=trace)
-    found = replace(fitted, traces=(replace(fitted.traces[0], source=source_), *fitted.traces[1:]))
-    assert "Read the warnings first." in document_of(found, command="x")["verdict_text"]
+def test_a_client_that_was_the_limit_is_among_the_warnings_and_first_of_all_of_what_is_held_out(
+    fitted: Calibration,
+) -> None:
+    found = with_error(fitted, 0.01)
+    assert "Read the warnings first." in document_of(client_limited(found, 0), command="x")["verdict_text"]
+    text = said(client_limited(found))
+    assert text.startswith(f"Do not trust this twin: {CLIENTS}. The twin predicts this server within 1.0 %")
+    assert "Trust its" not in text
+    assert has_small_errors(client_limited(found, 0))
+    assert not has_small_errors(client_limited(found))
 
 
 def test_the_server_comes_first_in_absolute_numbers_and_the_twins_curve_goes_through_what_was_observed(

@@ -87,6 +87,23 @@ def test_a_fit_writes_how_good_it_was_and_reads_it_again(tmp_path: Path) -> None
     slower = observed(workload(80, rate=6, seed=6), paced(SERVER, 1.15), noise=0.02)
     again = compare_with_twin([source("today", slower)], load_config(tmp_path / "twin.yaml"), QUICK)
     assert f"slower than the twin of {held_out.date}" in said(again)
+    errors = held_out_of_overload(found, tmp_path)
+    assert errors.e2e_mean == pytest.approx(0.5, abs=0.2)
+    assert held_out.e2e_mean is not None
+    assert held_out.e2e_mean < 0.2
+
+
+def held_out_of_overload(found: Calibration, folder: Path) -> HeldOut:
+    """Return what is written where the held-out run overloaded the server, and the twin's E2E is half as long again."""
+    *fitted, unseen = found.traces
+    pairs = found.held_out.pairs
+    pairs = replace(pairs, simulated=pairs.simulated.assign(e2e_us=pairs.simulated["e2e_us"] * 1.5))
+    over = replace(unseen, pairs=pairs, saturation=replace(unseen.saturation, state="saturated"))
+    accuracy = replace(found.held_out, pairs=pairs, of_saturated=True)
+    write_config(replace(found, traces=(*fitted, over), held_out=accuracy), folder / "over.yaml")
+    written = load_config(folder / "over.yaml").held_out
+    assert written is not None
+    return written
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,7 @@ FAILING = f"""{FOUR}  failures:
       - {{at_us: 600000000, instance: 0, down_us: 180000000}}
       - {{at_us: 600000000, instance: 1, down_us: 180000000}}
 """
+ONE_FAILS = f"{FOUR}  failures: {{schedule: [{{at_us: 600000000, instance: 0, down_us: 400000000}}]}}\n"
 
 
 def sent(parts: list[tuple[float, float]], *, seed: int = 1, cv: float = 1.0) -> NDArray[np.int64]:
@@ -127,6 +128,13 @@ TRUTH: dict[str, tuple[list[tuple[float, float]], str, str, list[tuple[float, fl
     "a day within the capacity": ([(s, load / 1.4) for s, load in DAY], "", "stable", []),
     "scaling": ([(600, 1.0), (600, 3.2), (600, 1.0)], SCALED, "overloaded", [(600, 765, 860)]),
     "two of four fail": ([(1800, 3.2)], FAILING, "overloaded", [(600, 780, 1050)]),
+    "one of four fails, and three are a little too few": (
+        [(1800, 3.1)],
+        ONE_FAILS,
+        "overloaded",
+        [(600, 1000, 1044)],
+    ),
+    "one of four fails, and three are just enough": ([(1800, 2.85)], ONE_FAILS, "stable", []),
     "two of four fail, and two are enough": ([(1800, 1.2)], FAILING, "stable", []),
 }
 
@@ -139,6 +147,8 @@ def test_the_verdict_on_a_run_of_known_truth_is_right_and_its_times_are_within_a
     came = sent(parts, cv=3.0 if name == "uneven arrivals" else 1.0)
     run = simulated(tmp_path, requests(came), text=cluster)
     assert_is_true(run, verdict, truth)
+    downs = {ONE_FAILS: " while instance 0 was down", FAILING: " while instances 0 and 1 were down"}
+    assert (downs.get(cluster, " while ") in str(run)) == (cluster in downs and bool(truth))
 
 
 def assert_is_true(run: Run, verdict: str, truth: list[tuple[float, float, float | None]]) -> None:
@@ -280,6 +290,7 @@ def test_a_long_overload_by_less_than_a_hundredth_is_told_with_as_many_digits_as
                 num_lost=0,
                 recovered_us=3_700_000_000,
                 served_most=None,
+                down=[],
             )
         ],
         sending_us=36e9,

@@ -16,6 +16,7 @@ import numpy as np
 
 from replay.argument_ranges import CONCURRENCY, TIME_US
 from replay.cluster.infrastructure import summarize_infrastructure
+from replay.cluster.lives import downs_of
 from replay.cluster.over_time import POINTS, stretches, summarize_over_time
 from replay.cluster.simulate import FleetRun, simulate_fleet
 from replay.cluster.waiting_causes import IN_WORDS
@@ -237,13 +238,15 @@ class Run(NotebookAnswer):
             return None
         result = self.fleet.result
         handed = None if result.split is None else result.split.transfer_end_us
+        lives = result.infrastructure.lives
+        downs = downs_of(lives, self.cluster.instance_names, result.duration_us)
         return judge_run(
             outcomes,
             self.twin,
             self.plan.pacing,
             work=self.fleet.work,
             refused=result.exit == Exit.REFUSED,
-            lost=LostRequests(left_us=result.left_us, handed_us=handed),
+            lost=LostRequests(left_us=result.left_us, handed_us=handed, downs=downs),
             limit_us=self.plan.settings.slo_us.get("ttft"),
         )
 
@@ -257,7 +260,8 @@ class Run(NotebookAnswer):
         if self.twin.fitted is None:
             return None
         is_cluster = not self.twin.is_plain_server
-        return note_of_runs(self.twin.fitted, [range_of_run(self.trace)], is_cluster=is_cluster)
+        seen = range_of_run(self.trace).within(self.twin.most_seats)
+        return note_of_runs(self.twin.fitted, [seen], is_cluster=is_cluster)
 
     @cached_property
     def band(self) -> PaceBand | None:

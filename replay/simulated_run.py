@@ -37,7 +37,7 @@ from replay.twin.twin_config import check_fits
 from replay.verdict.kv_doubt import KvDoubt, kv_doubt
 from sim import Status
 from sim.cluster import Exit
-from traces import has_tree, is_warmup, shown_time
+from traces import has_tree, is_warmup, meets_slo, shown_time
 from traces.facts import AnswerPart, terminal_lines
 from traces.pages.notebook import NotebookAnswer
 from traces.strict.arguments import TRACE, TWIN, check_fields, takes
@@ -312,7 +312,11 @@ class Run(NotebookAnswer):
             waited_us=waited_us(self.fleet, self.cluster),
         )
         if self.judged is not None:
-            found["pathologies"] += late_scaling(self.judged.stretches, self.fleet, self.cluster)
+            slo_us = self.plan.settings.slo_us
+            missed = ~meets_slo(self.latencies(), slo_us) if slo_us else None
+            found["pathologies"] += late_scaling(
+                self.judged.stretches, self.fleet, self.cluster, missed=missed
+            )
         return found
 
     @cached_property

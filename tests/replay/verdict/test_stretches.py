@@ -369,6 +369,29 @@ def test_scaling_that_comes_too_late_is_told_with_its_times(tmp_path: Path) -> N
     assert [each["name"] for each in calm.of_cluster["pathologies"]] == []
 
 
+def test_the_slo_missed_while_instances_start_is_told_where_no_stretch_is(tmp_path: Path) -> None:
+    """Two servers are enough for the rise, and yet requests wait until the third is ready."""
+    came = sent([(600, 0.6), (300, 1.9), (300, 0.6)])
+    run, missed_anyway, without = (
+        simulated(tmp_path, requests(came), text=SCALED, slo_us=slo_us)
+        for slo_us in ({"ttft": 100_000.0}, {"ttft": 1.0}, None)
+    )
+    assert run.summary["verdict_stretches"] == []
+    assert run.of_cluster is not None
+    (late,) = [each for each in run.of_cluster["pathologies"] if each["name"] == "scaling too late"]
+    asked_us = min(each.ordered_us for each in run.fleet.result.infrastructure.lives if each.ordered_us > 0)
+    arrival_us, ttft = run.simulation.outcomes.arrival_us, run.latencies()["ttft_us"].to_numpy()
+    while_starting = (arrival_us >= asked_us) & (arrival_us < asked_us + 150e6)
+    counted = f"{(ttft[while_starting] > 100_000).sum():,} of {while_starting.sum():,} requests"
+    assert late["text"].startswith(counted)
+    assert (
+        f"more were asked for at minute {asked_us / 6e7:.3g}, and the first was ready 2.5 min" in late["text"]
+    )
+    for each in (missed_anyway, without):
+        assert each.of_cluster is not None
+        assert each.of_cluster["pathologies"] == []
+
+
 def test_no_sentence_says_that_a_server_keeps_up_where_the_slo_is_missed(tmp_path: Path) -> None:
     run = simulated(tmp_path, requests(sent([(600, 0.5)])), slo_us={"e2e": 600_000.0})
     assert run.summary["verdict"] == "stable"

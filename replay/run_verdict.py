@@ -11,11 +11,13 @@ from replay.verdict.again import Repeatable, serves_again
 from replay.verdict.judge import judge_load, step_time_us
 from replay.verdict.judged import Judged
 from replay.verdict.queued import queued_of
-from replay.verdict.stretches import OverloadedStretch, overloaded_stretches
+from replay.verdict.stretches import Down, OverloadedStretch, overloaded_stretches
 from sim import Outcomes, Status
 from traces import TraceError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from replay.trace.pacing import Pacing
@@ -28,11 +30,12 @@ if TYPE_CHECKING:
 class LostRequests:
     """When each request left a cluster, for any reason, and when its prompt's KV was handed over; µs int64 [n].
 
-    -1: never. ``handed_us`` None: no prompt is computed elsewhere.
+    -1: never. ``handed_us`` None: no prompt is computed elsewhere. ``downs``: when instances did not serve.
     """
 
     left_us: NDArray[np.int64]
     handed_us: NDArray[np.int64] | None = None
+    downs: Sequence[Down] = ()
 
 
 def judge_run(
@@ -111,6 +114,7 @@ def _stretches(
         step_us=step_time_us(outcomes),
         served_us=float(served.mean()),
         limit_us=limit_us,
+        downs=() if lost is None else lost.downs,
     )
 
 

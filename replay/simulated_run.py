@@ -16,6 +16,7 @@ import numpy as np
 
 from replay.argument_ranges import CONCURRENCY, TIME_US
 from replay.cluster.infrastructure import summarize_infrastructure
+from replay.cluster.lives import downs_of
 from replay.cluster.over_time import POINTS, stretches, summarize_over_time
 from replay.cluster.simulate import FleetRun, simulate_fleet
 from replay.cluster.waiting_causes import IN_WORDS
@@ -36,7 +37,7 @@ from replay.twin.twin_config import check_fits
 from replay.verdict.kv_doubt import KvDoubt, kv_doubt
 from sim import Status
 from sim.cluster import Exit
-from traces import has_tree, is_warmup, shown_time
+from traces import has_tree, is_warmup, meets_slo, shown_time
 from traces.facts import AnswerPart, terminal_lines
 from traces.pages.notebook import NotebookAnswer
 from traces.strict.arguments import TRACE, TWIN, check_fields, takes
@@ -237,13 +238,15 @@ class Run(NotebookAnswer):
             return None
         result = self.fleet.result
         handed = None if result.split is None else result.split.transfer_end_us
+        lives = result.infrastructure.lives
+        downs = downs_of(lives, self.cluster.instance_names, result.duration_us)
         return judge_run(
             outcomes,
             self.twin,
             self.plan.pacing,
             work=self.fleet.work,
             refused=result.exit == Exit.REFUSED,
-            lost=LostRequests(left_us=result.left_us, handed_us=handed),
+            lost=LostRequests(left_us=result.left_us, handed_us=handed, downs=downs),
             limit_us=self.plan.settings.slo_us.get("ttft"),
         )
 
@@ -257,7 +260,8 @@ class Run(NotebookAnswer):
         if self.twin.fitted is None:
             return None
         is_cluster = not self.twin.is_plain_server
-        return note_of_runs(self.twin.fitted, [range_of_run(self.trace)], is_cluster=is_cluster)
+        seen = range_of_run(self.trace).within(self.twin.most_seats)
+        return note_of_runs(self.twin.fitted, [seen], is_cluster=is_cluster)
 
     @cached_property
     def band(self) -> PaceBand | None:
@@ -308,7 +312,11 @@ class Run(NotebookAnswer):
             waited_us=waited_us(self.fleet, self.cluster),
         )
         if self.judged is not None:
-            found["pathologies"] += late_scaling(self.judged.stretches, self.fleet, self.cluster)
+            slo_us = self.plan.settings.slo_us
+            missed = ~meets_slo(self.latencies(), slo_us) if slo_us else None
+            found["pathologies"] += late_scaling(
+                self.judged.stretches, self.fleet, self.cluster, missed=missed
+            )
         return found
 
     @cached_property

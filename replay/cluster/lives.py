@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from replay.verdict.stretches import Down
+
 if TYPE_CHECKING:
     from sim.cluster import ClusterSimulation, Life
 
@@ -46,6 +48,15 @@ def down_us(life: Life, end_us: int) -> int:
         (failed_us, last if again_us is None else min(again_us, last)) for failed_us, again_us in life.downs
     ]
     return sum(max(0, again_us - failed_us) for failed_us, again_us in ups)
+
+
+def downs_of(lives: Sequence[Life], names: Sequence[str], end_us: int) -> list[Down]:
+    """Return when instances were down; ``names``: of all instances, by their numbers."""
+    return [
+        Down(names[life.instance], failed_us, end_of(life, end_us) if again_us is None else again_us)
+        for life in lives
+        for failed_us, again_us in life.downs
+    ]
 
 
 def num_at(spans: Sequence[Span], time_us: Floats) -> Floats:

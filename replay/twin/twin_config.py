@@ -114,6 +114,11 @@ class TwinConfig(NotebookAnswer):
         return self.asked_cluster is None
 
     @property
+    def most_seats(self) -> int:
+        """The most requests that run at once on a server; one whose answer is on its way to the client runs no more."""
+        return max(pool.engine.max_num_seqs for pool in self.cluster.pools)
+
+    @property
     def asked_server(self) -> AskedServer:
         """The server as it is simulated: the file's model and GPU, with the flags that the engine has now."""
         flags = {name: getattr(self.engine, name) for name in FLAGS if hasattr(self.engine, name)}

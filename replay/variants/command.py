@@ -84,7 +84,7 @@ def simulate_variants(
                 variant, options.settings(), fitness_weights=options.fitness_weights, prices=options.prices
             )
             results.append(result)
-            spans.append(range_of_run(result.simulated))
+            spans.append(range_of_run(result.simulated).within(variant.twin.most_seats))
             if stem is not None:
                 written = with_origin(result.simulated, variant.twin)
                 write_trace(written, stem, dialect=options.dialect, events=options.itl)

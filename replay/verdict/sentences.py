@@ -26,6 +26,8 @@ LATE_US = 1e6
 """A user notices a wait of this time,"""
 OFTEN_LATE = 0.1
 """and where this share of the requests waits so long, no sentence says no more than that the server keeps up."""
+MOST_NAMED = 3
+"""Instances that are named one by one."""
 MINUTES_US = 300e6
 """From this time on, a run's times are told in minutes."""
 
@@ -168,10 +170,20 @@ def _one(stretch: OverloadedStretch, *, counts: str, is_last: bool) -> str:
         sent, answered = apart(stretch["sent_per_s"], stretch["answered_per_s"])
         rates = f"{sent} {counts}/s sent, {answered} answered"
         start = moment(stretch["from_us"], is_start=True)
-        told = f" for {shown_time(float(lasted))} from {start}: {rates}, {most}{lost}"
+        down = f" while {instances_told(stretch['down'])} down" if stretch["down"] else ""
+        told = f" for {shown_time(float(lasted))} from {start}{down}: {rates}, {most}{lost}"
     if stretch["recovered_us"] is None:
         return f"{told}, not recovered {'when the last one was sent' if is_last else 'before the next one'}"
     return f"{told}, recovered {shown_time(float(stretch['recovered_us'] - stretch['until_us']))} later"
+
+
+def instances_told(names: Sequence[str]) -> str:
+    """Return "instance 0 was", "instances 0 and 1 were" or "4 instances were"."""
+    if len(names) == 1:
+        return f"instance {names[0]} was"
+    if len(names) > MOST_NAMED:
+        return f"{len(names)} instances were"
+    return f"instances {', '.join(names[:-1])} and {names[-1]} were"
 
 
 def apart(one: float, other: float) -> tuple[str, str]:

@@ -9,14 +9,16 @@ server is looked at instead, and a rise is a stretch if it has no end (``by_deco
 
 A rise of the backlog is a stretch if chance does not explain it and a reader would notice it. A queue at a load below 1
 rises by chance, too. By large deviations, it gains ``G`` on ``n`` arrivals with the probability exp(-G² / n) at any
-load, if arrivals are Poisson (Kingman's bound, in units of the drift); more uneven arrivals scale ``n``.
+load, if arrivals are Poisson (Kingman's bound, in units of the drift); more uneven arrivals scale ``n``. While an
+instance is down, where a queue is to be expected, less evidence is asked for than where a rise is searched for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +32,10 @@ ORDINARY_STEPS = 2.0
 """A request that waits for fewer steps than this waits for the step in progress, and is not in the backlog."""
 CERTAIN = 4.0
 """A rise of this many times the root of the arrivals is no chance: exp(-16) per rise."""
+CERTAIN_DOWN = 2.5
+"""The same while an instance is down, a time that is known and not searched for: exp(-6.25)."""
+MOSTLY_DOWN = 0.5
+"""An instance is down in a rise if it is so for this share of it."""
 DRAINED = 0.02
 """The backlog is gone where this share of its peak is left, and no more than chance piles up,"""
 FEWEST_LEFT = 2.0
@@ -63,7 +69,8 @@ class OverloadedStretch(TypedDict):
     ``waiting_most``: requests that waited at a time; ``wait_p90_us``: of those sent until the queue was gone.
     ``num_lost``: requests that were lost until then. ``recovered_us``: when the queue was gone, None if it was not
     while requests were sent. ``served_most``: where decoding bound the server and hardly anybody waited, the requests
-    that it served at a time, None where they waited; ``answered_per_s`` then counts those that left.
+    that it served at a time, None where they waited; ``answered_per_s`` then counts those that left. ``down``: names of
+    the instances that were down for most of the growth.
     """
 
     from_us: int
@@ -75,22 +82,36 @@ class OverloadedStretch(TypedDict):
     num_lost: int
     recovered_us: int | None
     served_most: int | None
+    down: list[str]
+
+
+class Down(NamedTuple):
+    """An instance that did not serve from a time to another, µs."""
+
+    instance: str
+    from_us: int
+    to_us: int
 
 
 def overloaded_stretches(
-    queued: Queued, *, step_us: float, served_us: float, limit_us: float | None = None
+    queued: Queued,
+    *,
+    step_us: float,
+    served_us: float,
+    limit_us: float | None = None,
+    downs: Sequence[Down] = (),
 ) -> list[OverloadedStretch]:
     """Return the stretches, in the order of their times; [] of a run that was sent at once.
 
     ``step_us``: a step's mean time; ``served_us``: how long a request is served, on average. ``limit_us``: the wait
-    that an SLO allows, None without one.
+    that an SLO allows, None without one. ``downs``: of the instances that served it.
     """
     came = queued.came_us
     if len(came) < 2 or came[-1] <= came[0]:
         return []
     noticed = min(max(MATERIAL_SHARE * served_us, ORDINARY_STEPS * step_us), MATERIAL_US)
     material_us = noticed if limit_us is None else min(noticed, max(limit_us, ORDINARY_STEPS * step_us))
-    seen = _Seen.of(queued, ordinary_us=ORDINARY_STEPS * step_us, material_us=material_us)
+    seen = _Seen.of(queued, ordinary_us=ORDINARY_STEPS * step_us, material_us=material_us, downs=downs)
     waited = [each for rises in _rises(seen) for each in _stretches(seen, rises, material_us=material_us)]
     found = _without_lulls(seen, _joined(waited, _by_decoding(seen)))
     return [_stretch(seen, each) for each in found]
@@ -127,9 +148,10 @@ class _Seen:
     level: float
     few: float
     unevenness: float
+    downs: Sequence[Down]
 
     @classmethod
-    def of(cls, queued: Queued, *, ordinary_us: float, material_us: float) -> _Seen:
+    def of(cls, queued: Queued, *, ordinary_us: float, material_us: float, downs: Sequence[Down]) -> _Seen:
         """Return the curves of a run."""
         came, end = queued.came_us, int(queued.came_us[-1])
         waits = queued.began_us - came > np.maximum(ordinary_us, ORDINARY_STEPS * queued.step_us)
@@ -148,7 +170,13 @@ class _Seen:
             level=level,
             few=few,
             unevenness=min(_unevenness(came) + _of_service(queued), MOST_UNEVEN),
+            downs=downs,
         )
+
+    def down_in(self, from_us: float, to_us: float) -> list[Down]:
+        """Return the times in which an instance was down that are most of the time between two times."""
+        least = MOSTLY_DOWN * max(to_us - from_us, 1.0)
+        return [each for each in self.downs if min(each.to_us, to_us) - max(each.from_us, from_us) >= least]
 
 
 def _at_once(began_us: Int64s) -> float:
@@ -337,6 +365,10 @@ class _Found:
 def _stretches(seen: _Seen, rises: list[_Rise], *, material_us: float, is_queue: bool = True) -> list[_Found]:
     """Return what the rises of one backlog were, without those that are chance, or in which hardly anybody waited."""
     grown = _merged(seen, [each for rise in rises for each in _growths(seen, rise, is_queue=is_queue)])
+    if is_queue and len(rises) > 1:
+        whole = _whole(seen, rises)
+        if whole is not None and (not grown or seen.down_in(whole.from_us, whole.to_us)):
+            grown = [whole]
     if not grown:
         return []
     after, end = rises[-1].after, float(seen.queued.came_us[-1])
@@ -451,9 +483,16 @@ def _merged(seen: _Seen, grown: list[_Grown]) -> list[_Grown]:
 
 
 def _by_chance(seen: _Seen, from_us: float, to_us: float) -> float:
-    """Return by how many requests the backlog may rise or fall between two times at a load of 1, by chance."""
-    num_came = _num_in(seen.queued.came_us, from_us, to_us)
-    return CERTAIN * float(np.sqrt(max(num_came, 1) * seen.unevenness))
+    """Return by how many requests the backlog may rise or fall between two times at a load of 1, by chance.
+
+    Where an instance was down for most of it, chance has the whole of that known time, and no other.
+    """
+    came = seen.queued.came_us
+    rises = [CERTAIN * np.sqrt(max(_num_in(came, from_us, to_us), 1))]
+    for each in seen.down_in(from_us, to_us):
+        known = _num_in(came, min(each.from_us, from_us), max(each.to_us, to_us))
+        rises.append(CERTAIN_DOWN * np.sqrt(known))
+    return float(min(rises) * np.sqrt(seen.unevenness))
 
 
 def _stretch(seen: _Seen, found: _Found) -> OverloadedStretch:
@@ -476,6 +515,7 @@ def _stretch(seen: _Seen, found: _Found) -> OverloadedStretch:
         num_lost=int((queued.is_lost & (came <= until_us) & (queued.left_us >= from_us)).sum()),
         recovered_us=int(until_us) if found.is_gone else None,
         served_most=_most(seen.present, from_us, until_us) if found.by_decoding else None,
+        down=sorted({each.instance for each in seen.down_in(from_us, to_us)}),
     )
 
 
@@ -507,6 +547,13 @@ def _growths(seen: _Seen, rise: _Rise, *, is_queue: bool) -> list[_Grown]:
         main,
         *_slower(seen, main.to_us, until_us),
     ]
+
+
+def _whole(seen: _Seen, rises: list[_Rise]) -> _Grown | None:
+    """Return the growth over all rises of one backlog, None where it is chance: each by itself may be, all are not."""
+    peak = max((each.peak for each in rises), key=lambda place: seen.backlog.counts[place])
+    found = _growths(seen, replace(rises[0], peak=peak, after=rises[-1].after), is_queue=False)
+    return found[0] if found else None
 
 
 def _slower(seen: _Seen, from_us: float, until_us: float) -> list[_Grown]:

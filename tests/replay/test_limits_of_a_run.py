@@ -131,6 +131,15 @@ def test_variants_are_told_once_of_the_furthest(tmp_path: Path, capsys: pytest.C
     assert "extrapolated beyond the fit, in the furthest of 3 variants: load by a factor 2.5" in line
 
 
+def test_no_more_are_said_to_run_than_a_server_has_seats(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Answers that are on their way to their clients run no longer."""
+    late = ("--set", "engine.max_num_seqs=30", "--set", "latency.coefficients.alpha2=400000")
+    (line,) = run_of(tmp_path, capsys, 400.0, *late)
+    assert "(30 running" in line
+
+
 def test_the_range_of_a_fleets_run_is_that_of_each_instance_together() -> None:
     trace = simulate_trace(workload(240, rate=12, seed=1), SERVER)[0]
     names = np.array(["a", "b", "c"], dtype=object)[np.arange(len(trace)) % 3]

@@ -47,6 +47,7 @@ FAILING = f"""{FOUR}  failures:
       - {{at_us: 600000000, instance: 0, down_us: 180000000}}
       - {{at_us: 600000000, instance: 1, down_us: 180000000}}
 """
+ONE_FAILS = f"{FOUR}  failures: {{schedule: [{{at_us: 600000000, instance: 0, down_us: 400000000}}]}}\n"
 
 
 def sent(parts: list[tuple[float, float]], *, seed: int = 1, cv: float = 1.0) -> NDArray[np.int64]:
@@ -127,6 +128,13 @@ TRUTH: dict[str, tuple[list[tuple[float, float]], str, str, list[tuple[float, fl
     "a day within the capacity": ([(s, load / 1.4) for s, load in DAY], "", "stable", []),
     "scaling": ([(600, 1.0), (600, 3.2), (600, 1.0)], SCALED, "overloaded", [(600, 765, 860)]),
     "two of four fail": ([(1800, 3.2)], FAILING, "overloaded", [(600, 780, 1050)]),
+    "one of four fails, and three are a little too few": (
+        [(1800, 3.1)],
+        ONE_FAILS,
+        "overloaded",
+        [(600, 1000, 1044)],
+    ),
+    "one of four fails, and three are just enough": ([(1800, 2.85)], ONE_FAILS, "stable", []),
     "two of four fail, and two are enough": ([(1800, 1.2)], FAILING, "stable", []),
 }
 
@@ -139,6 +147,8 @@ def test_the_verdict_on_a_run_of_known_truth_is_right_and_its_times_are_within_a
     came = sent(parts, cv=3.0 if name == "uneven arrivals" else 1.0)
     run = simulated(tmp_path, requests(came), text=cluster)
     assert_is_true(run, verdict, truth)
+    downs = {ONE_FAILS: " while instance 0 was down", FAILING: " while instances 0 and 1 were down"}
+    assert (downs.get(cluster, " while ") in str(run)) == (cluster in downs and bool(truth))
 
 
 def assert_is_true(run: Run, verdict: str, truth: list[tuple[float, float, float | None]]) -> None:
@@ -280,6 +290,7 @@ def test_a_long_overload_by_less_than_a_hundredth_is_told_with_as_many_digits_as
                 num_lost=0,
                 recovered_us=3_700_000_000,
                 served_most=None,
+                down=[],
             )
         ],
         sending_us=36e9,
@@ -356,6 +367,29 @@ def test_scaling_that_comes_too_late_is_told_with_its_times(tmp_path: Path) -> N
     calm = simulated(tmp_path, requests(sent([(900, 0.6)])), text=SCALED)
     assert calm.of_cluster is not None
     assert [each["name"] for each in calm.of_cluster["pathologies"]] == []
+
+
+def test_the_slo_missed_while_instances_start_is_told_where_no_stretch_is(tmp_path: Path) -> None:
+    """Two servers are enough for the rise, and yet requests wait until the third is ready."""
+    came = sent([(600, 0.6), (300, 1.9), (300, 0.6)])
+    run, missed_anyway, without = (
+        simulated(tmp_path, requests(came), text=SCALED, slo_us=slo_us)
+        for slo_us in ({"ttft": 100_000.0}, {"ttft": 1.0}, None)
+    )
+    assert run.summary["verdict_stretches"] == []
+    assert run.of_cluster is not None
+    (late,) = [each for each in run.of_cluster["pathologies"] if each["name"] == "scaling too late"]
+    asked_us = min(each.ordered_us for each in run.fleet.result.infrastructure.lives if each.ordered_us > 0)
+    arrival_us, ttft = run.simulation.outcomes.arrival_us, run.latencies()["ttft_us"].to_numpy()
+    while_starting = (arrival_us >= asked_us) & (arrival_us < asked_us + 150e6)
+    counted = f"{(ttft[while_starting] > 100_000).sum():,} of {while_starting.sum():,} requests"
+    assert late["text"].startswith(counted)
+    assert (
+        f"more were asked for at minute {asked_us / 6e7:.3g}, and the first was ready 2.5 min" in late["text"]
+    )
+    for each in (missed_anyway, without):
+        assert each.of_cluster is not None
+        assert each.of_cluster["pathologies"] == []
 
 
 def test_no_sentence_says_that_a_server_keeps_up_where_the_slo_is_missed(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ Notes that concern a workload go to stderr here, too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,8 @@ from replay.capacity.capacity import Capacity, CapacityAsked, capacity_of_draws
 from replay.capacity.sessions import SessionCapacity, check_session_limits, is_within, most_sessions
 from replay.ready import prepare_engine
 from replay.search.beyond_fit import beyond_fit
+from replay.search.evaluation import Evaluator
+from replay.search.load import load_of
 from replay.search.seeds import DEFAULT_SEEDS, MOST_SEEDS
 from replay.search.workload_draws import Drawing, drawing_of, draws, lengths_text, searchable
 from replay.twin.config_read import twin_of
@@ -168,4 +170,23 @@ def searched_capacity(
     if twin.pace is not None:
         delta = twin.pace.of(is_beyond=beyond is not None)
         found = with_pace(found, traces, twin, limits, delta=delta, drawing=drawing)
+    if found.rate_per_s is None:
+        found = replace(found, alone_us=_alone_us(traces[0], twin, limits, found.idle.rate_per_s))
     return with_assumed_seats(found, traces[0], twin, limits), beyond
+
+
+def _alone_us(
+    trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit], rate_per_s: float
+) -> Mapping[str, float]:
+    """Return each limit's value in µs where requests come evenly, at a rate so low that none meets another.
+
+    Empty where a request's times hang on its arrival: rounds of sessions, deadlines.
+    """
+    import numpy as np
+
+    arrival = trace.cells("arrival_time_us")
+    if "deadline_us" in trace.table or not arrival.is_known.all():
+        return {}
+    evenly = (np.arange(len(trace)) * 1_000_000).astype(arrival.values.dtype)
+    load = load_of(trace.with_columns(arrival_time_us=replace(arrival, values=evenly)), twin)
+    return Evaluator(loads=[load], limits=limits).at(rate_per_s).values_us

@@ -203,6 +203,11 @@ def test_numbers_of_sessions_are_whole_and_different(text: str, capsys: pytest.C
     assert "--sessions: got" in capsys.readouterr().err
 
 
+def test_numbers_of_sessions_without_a_load_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert vtwin.main(["run", "--config", "twin.yaml", "--sessions", "25"]) == 2
+    assert "--sessions 25: needs sessions, expected --trace STEM" in capsys.readouterr().err
+
+
 def test_a_server_is_observed_with_one_number_of_sessions_at_a_time(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

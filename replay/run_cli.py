@@ -126,7 +126,7 @@ def _rollouts(
     simulate_rollouts(workload, twins, batches, how=twin.answer)
 
 
-def _check_load(workload: WorkloadOptions, sweep: str | None, *, sessions: str | None) -> None:
+def _check_load(workload: WorkloadOptions, sweep: str | None, *, sessions: str | None = None) -> None:
     """Raise ConfigError for options that contradict each other, before anything large is imported."""
     from traces import ConfigError
     from traces.workload import check_options, sweep_options

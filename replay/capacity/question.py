@@ -87,9 +87,9 @@ def find_sessions(
     limits, twin = tuple(parse_run_slo(slo)), twin_of(twin)
     most_think_us = None if max_think_time_s is None else round(max_think_time_s * 1e6)
     starts = SessionStarts(most_think_us=most_think_us, seed=twin.seed)
-    trace = workload
-    if isinstance(workload, WorkloadOptions):
-        trace = sessions_of(workload, [twin], limits, starts)
+    trace = (
+        sessions_of(workload, [twin], limits, starts) if isinstance(workload, WorkloadOptions) else workload
+    )
     prepare_engine(twin, trace=trace)
     return replace(most_sessions(trace, twin, limits, starts), limits=limits)
 

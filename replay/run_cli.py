@@ -63,7 +63,7 @@ def run(
     if (batches := rollout.settings(workload)) is not None:
         _rollouts(workload, batches, twin, how, files, sweep=sweep)
         return
-    _check_load(workload, sweep)
+    _check_load(workload, sweep, sessions=load.sessions.sessions)
     twins = twins_asked(twin, how, files)
     starts = load.sessions.starts_of_each(seed=twins[0][1].seed if workload.seed is None else workload.seed)
     if twin.output is not None and workload.trace is None:
@@ -126,10 +126,16 @@ def _rollouts(
     simulate_rollouts(workload, twins, batches, how=twin.answer)
 
 
-def _check_load(workload: WorkloadOptions, sweep: str | None) -> None:
+def _check_load(workload: WorkloadOptions, sweep: str | None, *, sessions: str | None = None) -> None:
     """Raise ConfigError for options that contradict each other, before anything large is imported."""
+    from traces import ConfigError
     from traces.workload import check_options, sweep_options
 
+    loads = ("trace", "workload", "preset", "like", "rate", "concurrency", "stages", "batch")
+    if sessions is not None and sweep is None and all(getattr(workload, each) is None for each in loads):
+        raise ConfigError(
+            f"--sessions {sessions}: needs sessions, expected --trace STEM, or --rate R with --rounds N"
+        )
     for options in [workload] if sweep is None else [each for _, _, each in sweep_options(workload, sweep)]:
         check_options(options)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -88,6 +88,7 @@ class Capacity(NotebookAnswer):
     enough for queues to grow; ``is_too_short``: there are fewer, or the search ended at a rate whose runs could not
     tell; then there is no interval. ``pace_frac``: how far all steps may be off together, which
     the interval then has in it; None where the twin does not say. ``asked``: of one that a user asked for.
+    ``alone_us``: each limit's value of requests that come alone, where no rate is within the limits and it is known.
     """
 
     drawn_by: ClassVar[str] = "replay.drawn_answers:of_capacity"
@@ -113,6 +114,7 @@ class Capacity(NotebookAnswer):
     after_burst: AfterBurst | None = None
     assumed_seats: AssumedSeats | None = None
     asked: CapacityAsked | None = None
+    alone_us: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Return the capacity in a line."""

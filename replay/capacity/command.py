@@ -59,7 +59,7 @@ def show_one(
         },
         lambda: [
             TermRows(unanswered_rows(twin.unanswered_keys)),
-            TermRows([(each.term or "", each.text) for each in value_facts(found, price)], width=26),
+            TermRows([(each.term or "", each.text) for each in value_facts(found, price)], width=32),
             *capacity_parts(found, limits, twin=twin, lengths=lengths),
         ],
         asked.answer,

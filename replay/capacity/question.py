@@ -5,7 +5,7 @@ Notes that concern a workload go to stderr here, too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,19 +14,35 @@ from replay.argument_ranges import LOAD, SEEDS, THINK_TIME_S
 from replay.capacity.at_paces import with_pace
 from replay.capacity.at_seats import with_assumed_seats
 from replay.capacity.capacity import Capacity, CapacityAsked, capacity_of_draws
-from replay.capacity.sessions import SessionCapacity, most_sessions
+from replay.capacity.sessions import SessionCapacity, check_session_limits, is_within, most_sessions
 from replay.ready import prepare_engine
 from replay.search.beyond_fit import beyond_fit
+from replay.search.evaluation import Evaluator
+from replay.search.load import load_of
 from replay.search.seeds import DEFAULT_SEEDS, MOST_SEEDS
 from replay.search.workload_draws import Drawing, drawing_of, draws, lengths_text, searchable
 from replay.twin.config_read import twin_of
 from traces import ConfigError, RunLimit, parse_run_slo
 from traces.strict.arguments import TEXT, TWIN, takes
+from traces.strict.free_memory import require_memory
 from traces.workload import SessionStarts, WorkloadOptions, check_options, trace_from_options
 
 if TYPE_CHECKING:
     from replay.twin.twin_config import TwinConfig
     from traces import Trace
+
+FIRST_SESSIONS = 64
+"""A search for sessions at once draws so many, twice as many while half of them at once are within the limits,"""
+MOST_SESSIONS = 4096
+"""and at most so many,"""
+MOST_ROUNDS = 100_000
+"""or sessions of so many rounds together, but"""
+FEWEST_DRAWN = 16
+"""no fewer than so many sessions."""
+BYTES_DRAWN = 80
+"""Memory that drawing a round takes; of --num-requests each is drawn as a session's first."""
+BYTES_SIMULATED = 4_000
+"""Memory that simulating a round takes: 4.2 GB were in use for a million."""
 
 
 @takes(workload=LOAD, twin=TWIN, slo=TEXT, seeds=SEEDS)
@@ -69,22 +85,57 @@ def find_sessions(
     clients are cut. Raises ConfigError on a workload without sessions, or limits that cannot be searched.
     """
     limits, twin = tuple(parse_run_slo(slo)), twin_of(twin)
-    trace = sessions_of(workload) if isinstance(workload, WorkloadOptions) else workload
     most_think_us = None if max_think_time_s is None else round(max_think_time_s * 1e6)
-    prepare_engine(twin, trace=trace)
     starts = SessionStarts(most_think_us=most_think_us, seed=twin.seed)
+    trace = (
+        sessions_of(workload, [twin], limits, starts) if isinstance(workload, WorkloadOptions) else workload
+    )
+    prepare_engine(twin, trace=trace)
     return replace(most_sessions(trace, twin, limits, starts), limits=limits)
 
 
-def sessions_of(workload: WorkloadOptions) -> Trace:
-    """Return the sessions of a workload. Raises ConfigError where its options say how many come at once."""
+def sessions_of(
+    workload: WorkloadOptions, twins: Sequence[TwinConfig], limits: Sequence[RunLimit], starts: SessionStarts
+) -> Trace:
+    """Return the sessions of a workload: as many as it says, else enough that half of them at once break a limit.
+
+    Raises ConfigError where its options say how many come at once, and where they take more memory than there is.
+    """
     for name in ("rate", "stages", "concurrency", "batch"):
         if getattr(workload, name) is not None:
             raise ConfigError(f"--{name}: cannot be combined with a search for a number of sessions")
+    check_session_limits(limits)
     if workload.trace is None and workload.workload is None:
         workload = replace(workload, rate=1.0)
     check_options(workload)
-    return trace_from_options(workload)
+    rounds = workload.rounds or 1
+    if workload.num_requests is not None:
+        _require_rounds(workload.num_requests, rounds, BYTES_DRAWN)
+    if _has_own_number(workload) or rounds == 1:
+        return trace_from_options(workload)
+    if workload.arrival is None and workload.burstiness is None:
+        workload = replace(workload, arrival="constant")
+    number = max(min(FIRST_SESSIONS, MOST_ROUNDS // rounds), FEWEST_DRAWN)
+    while True:
+        _require_rounds(number, rounds, BYTES_SIMULATED)
+        trace = trace_from_options(replace(workload, duration=float(number)))  # one session a second
+        for each in twins:
+            prepare_engine(each, trace=trace)
+        is_most = 2 * number > MOST_SESSIONS or 2 * number * rounds > MOST_ROUNDS
+        if is_most or not any(is_within(trace, each, limits, starts, at_once=number // 2) for each in twins):
+            return trace
+        number *= 2
+
+
+def _has_own_number(workload: WorkloadOptions) -> bool:
+    """Return whether a workload says how many sessions it has."""
+    given = (workload.trace, workload.workload, workload.num_requests, workload.duration)
+    return any(each is not None for each in given)
+
+
+def _require_rounds(sessions: int, rounds: int, bytes_per_round: int) -> None:
+    what = f"--rounds: got {rounds:,} rounds in each of up to {sessions:,} sessions, which take"
+    require_memory(what, sessions * rounds * bytes_per_round)
 
 
 def drawn(workload: WorkloadOptions, *, seeds: int | None) -> tuple[Sequence[Trace], Drawing | None]:
@@ -119,4 +170,23 @@ def searched_capacity(
     if twin.pace is not None:
         delta = twin.pace.of(is_beyond=beyond is not None)
         found = with_pace(found, traces, twin, limits, delta=delta, drawing=drawing)
+    if found.rate_per_s is None:
+        found = replace(found, alone_us=_alone_us(traces[0], twin, limits, found.idle.rate_per_s))
     return with_assumed_seats(found, traces[0], twin, limits), beyond
+
+
+def _alone_us(
+    trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit], rate_per_s: float
+) -> Mapping[str, float]:
+    """Return each limit's value in µs where requests come evenly, at a rate so low that none meets another.
+
+    Empty where a request's times hang on its arrival: rounds of sessions, deadlines.
+    """
+    import numpy as np
+
+    arrival = trace.cells("arrival_time_us")
+    if "deadline_us" in trace.table or not arrival.is_known.all():
+        return {}
+    evenly = (np.arange(len(trace)) * 1_000_000).astype(arrival.values.dtype)
+    load = load_of(trace.with_columns(arrival_time_us=replace(arrival, values=evenly)), twin)
+    return Evaluator(loads=[load], limits=limits).at(rate_per_s).values_us

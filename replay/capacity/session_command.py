@@ -53,9 +53,10 @@ def show_sessions(
     """Find how many sessions at once each twin serves within the limits; print it; return whether any serves one."""
     from traces.workload import SessionStarts
 
-    trace = sessions_of(workload)
     most_think_us = None if asked.max_think_time is None else round(asked.max_think_time * 1e6)
     starts = SessionStarts(most_think_us=most_think_us, seed=twins[0][1].seed)
+    with working("drawing sessions"):
+        trace = sessions_of(workload, [twin for _, twin in twins], limits, starts)
     variants = variants_from(twins, [("", "", trace)])
     for each in variants:
         prepare_engine(each.twin, trace=trace)
@@ -75,7 +76,7 @@ def show_sessions(
     if len(found) == 1:
         say_answer(
             lambda: {**head, **session_document(found[0], limits, notes=variants[0].twin.notes)},
-            lambda: session_parts(found[0], limits),
+            lambda: session_parts(found[0], limits, no_more=_no_more(workload, len(trace))),
             asked.answer,
         )
     else:
@@ -152,8 +153,21 @@ def session_document(
     }
 
 
-def session_parts(found: SessionCapacity, limits: Sequence[RunLimit]) -> list[AnswerPart]:
-    """Return what people read: the number, what breaks first, and a row for each number that was simulated."""
+def _no_more(workload: WorkloadOptions, num_rounds: int) -> str:
+    """Return that all sessions at once are within the limits, and the option that gives more of them."""
+    if workload.trace is not None:
+        return "the trace has no more (give a longer --trace)"
+    option = "a longer --duration" if workload.duration is not None else f"--num-requests {4 * num_rounds}"
+    return f"the workload has no more (give more: {option})"
+
+
+def session_parts(
+    found: SessionCapacity, limits: Sequence[RunLimit], *, no_more: str = "the workload has no more"
+) -> list[AnswerPart]:
+    """Return what people read: the number, what breaks first, and a row for each number that was simulated.
+
+    ``no_more``: said where all sessions at once are within the limits.
+    """
     within = ", ".join(f"{each.name} <= {shown_time(each.limit_us)}" for each in limits)
     per_gpu = "" if found.num_gpus is None else f", {found.number / found.num_gpus:.3g} per GPU"
     answer = (
@@ -164,7 +178,7 @@ def session_parts(found: SessionCapacity, limits: Sequence[RunLimit]) -> list[An
     if found.low is not None and found.high is not None:
         answer += f" (90 % interval: {found.low:,} to {found.high:,})"
     if found.number and found.limiting is None:
-        answer += ", or more: the workload has no more"
+        answer += f", or more: {no_more}"
     facts = [("capacity", answer), *([("", ALIKE)] if found.are_alike else []), ("within", within)]
     if found.limiting is not None:
         facts.append(("breaks first", _limiting_text(found)))

@@ -99,8 +99,7 @@ def most_sessions(
     """
     from traces.workload import started
 
-    if any(each.metric == "itl" for each in limits):
-        raise ConfigError("--slo: got a limit on itl, expected ttft, tpot or e2e with --sessions")
+    check_session_limits(limits)
     if "session_id" not in trace.table:
         raise ConfigError("--sessions: got a workload without sessions, expected one (--trace, --rounds)")
     number = trace.cells("session_id").num_distinct()
@@ -134,6 +133,22 @@ def most_sessions(
     )
 
 
+def check_session_limits(limits: Sequence[RunLimit]) -> None:
+    """Raise ConfigError for a limit that is not one of rounds."""
+    if any(each.metric == "itl" for each in limits):
+        raise ConfigError("--slo: got a limit on itl, expected ttft, tpot or e2e with --sessions")
+
+
+def is_within(
+    trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit], starts: SessionStarts, *, at_once: int
+) -> bool:
+    """Return whether so many sessions of a trace at once are within the limits."""
+    from traces.workload import started
+
+    asked = started(trace, replace(starts, at_once=at_once))
+    return _simulated(asked, twin, limits, at_once).broken(limits) is None
+
+
 def _are_alike(trace: Trace, starts: SessionStarts) -> bool:
     """Return whether each round is the same in all sessions: prompt, answer and the pause before it."""
     from traces import prompt_tokens
@@ -159,7 +174,6 @@ def _interval(
 
     from replay.t_interval import students_t
     from traces import select_rows
-    from traces.workload import started
 
     sessions, _ = pd.factorize(trace.column("session_id"))
     found = []
@@ -167,8 +181,7 @@ def _interval(
         part = select_rows(trace, sessions % GROUPS != group)
 
         def is_met(at_once: int, part: Trace = part) -> bool:
-            asked = started(part, replace(starts, at_once=at_once))
-            return _simulated(asked, twin, limits, at_once).broken(limits) is None
+            return is_within(part, twin, limits, starts, at_once=at_once)
 
         found.append(_near(is_met, number, most=part.cells("session_id").num_distinct()))
     spread = float(np.sqrt((GROUPS - 1) * np.var(found)))

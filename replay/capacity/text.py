@@ -151,7 +151,7 @@ def facts_of(
 ) -> list[tuple[str, str]]:
     """Return the capacity, what limits it and how it was found, as terms with their values."""
     within = ", ".join(f"{each.name} <= {shown_time(each.limit_us)}" for each in limits)
-    facts = [("capacity", _answer(found)), ("within", within), *_reasons(found, limits, twin.engine)]
+    facts = [("capacity", _answer(found, limits)), ("within", within), *_reasons(found, limits, twin.engine)]
     if found.assumed_seats is not None:
         facts.append(("seats", found.assumed_seats.text))
     if (instances := sum(pool.num_slots for pool in twin.cluster.pools)) > 1:
@@ -190,10 +190,10 @@ def column_facts(found: Capacity, limits: Sequence[RunLimit]) -> list[Fact]:
     ]
 
 
-def _answer(found: Capacity) -> str:
+def _answer(found: Capacity, limits: Sequence[RunLimit]) -> str:
     """Return the rate with its interval, of chance alone, and whether runs were too short for queues to grow."""
     if found.rate_per_s is None:
-        return "not found: the runs are too short" if found.is_too_short else _why_none(found)
+        return "not found: the runs are too short" if found.is_too_short else _why_none(found, limits)
     sure = "" if found.low is None else f" ({found.low:.3g} to {found.high:.3g})"
     if found.is_cut_short:
         return f"{_per_s(found.rate_per_s)} or more: the runs are too short to tell"
@@ -201,8 +201,8 @@ def _answer(found: Capacity) -> str:
     return f"{_per_s(found.rate_per_s)}{sure}{too_high}"
 
 
-def _why_none(found: Capacity) -> str:
-    """Return why no rate meets the limits: what an idle server breaks."""
+def _why_none(found: Capacity, limits: Sequence[RunLimit]) -> str:
+    """Return why no rate meets the limits: what an idle server breaks, or the load's bursts."""
     if found.limiting == FAILED:
         return f"none: {found.idle.failed_frac:.1%} of the requests fail on an idle server, more than {MOST_FAILED:.0%}"
     value = found.idle.values_us.get(found.limiting)
@@ -210,7 +210,20 @@ def _why_none(found: Capacity) -> str:
         return "none: no rate meets the limits"
     if math.isnan(value):
         return "none: an idle server answers no request"
+    if breaks_by_bursts(found, limits):
+        return (
+            f"none: the load's own bursts break {found.limiting} at any rate tried: {shown_time(value)} at "
+            f"{found.idle.rate_per_s:.2g}/s; requests that come alone have {shown_time(found.alone_us[found.limiting])}"
+        )
     return f"none: an idle server has {found.limiting} {shown_time(value)} already"
+
+
+def breaks_by_bursts(found: Capacity, limits: Sequence[RunLimit]) -> bool:
+    """Return whether requests that come alone are within the limit that breaks at the lowest rate tried."""
+    return any(
+        each.name == found.limiting and found.alone_us.get(each.name, math.inf) <= each.limit_us
+        for each in limits
+    )
 
 
 def survives_fact(found: Capacity) -> Fact:
@@ -243,7 +256,7 @@ def _reasons(found: Capacity, limits: Sequence[RunLimit], engine: EngineConfig) 
         values = [f"{each.name} {of_limit(found.idle.values_us[each.name], each).text}" for each in limits]
         if found.limiting == FAILED:
             values.append(f"{found.idle.failed_frac:.1%} of the requests failed")
-        return [("idle server", ", ".join(values))]
+        return [("lowest rate" if breaks_by_bursts(found, limits) else "idle server", ", ".join(values))]
     if found.limiting == THROUGHPUT:
         breaks = "none up to what the server serves at most"
     elif found.limiting == TOO_SHORT:

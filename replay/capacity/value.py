@@ -24,7 +24,7 @@ def price_of(twin: TwinConfig, prices: ServerPrices | None) -> float | None:
     if prices is None:
         return None
     if not twin.num_gpus:
-        raise ConfigError("--prices: got some, expected hardware in TWIN.yaml, to know which GPUs there are")
+        raise ConfigError("--prices: needs the GPU of the twin, expected hardware.gpu in its file")
     missing = [name for name in twin.num_gpus if name not in prices.per_gpu]
     if missing:
         raise ConfigError(f"--prices: got none of {missing[0]}, expected one")

@@ -21,6 +21,7 @@ from replay.twin.keys.overlay import parse_settings, variants_of
 from traces import ConfigError, format_of, quoted, read_recorded, reading_notes, tool_version
 from traces.console.old_spellings import OLD_OPTIONS
 from traces.strict.section import Section, read_section
+from traces.strict.swapped import check_no_twin_for_grid
 from traces.strict.tell import tell_note
 from traces.strict.yaml_nodes import parse_yaml, plain_value, read_text
 from traces.workload import WorkloadOptions
@@ -92,6 +93,7 @@ def read_grid(path: Path) -> Grid:
     Paths in it are relative to the file.
     """
     root = read_section(path)
+    check_no_twin_for_grid(path)
     root.refuse_unknown(KEYS)
     configs, loads, seeds = _configs(root, path.parent), _loads(root, path.parent), _seeds(root)
     settings = parse_settings(_settings(root))

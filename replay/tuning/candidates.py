@@ -111,11 +111,12 @@ def candidates_of(
     *,
     anyway: bool = False,
     prices: ServerPrices | None = None,
+    option: str = "--set",
 ) -> Candidates:
     """Return the file's own server and every combination of the values that vLLM would start with.
 
     ``asked``: ``KEY=V1,V2`` texts, as after ``--set``; a single value is set in all, the file's own server included.
-    ``anyway``: servers that vLLM would refuse to start are candidates, too. Raises
+    ``anyway``: servers that vLLM would refuse to start are candidates, too. ``option``: named in an error. Raises
     ConfigError where the file itself is wrong, or nothing is left to compare.
     """
     settings = parse_settings(asked)
@@ -126,14 +127,16 @@ def candidates_of(
     axes = [axis for axis in axes_of(own, asked) if axis[0] not in fixed]
     combinations = variants_of(axes)
     if len(combinations) > MOST:
-        raise ConfigError(f"--set: got {len(combinations):,} combinations, expected at most {MOST:,}")
+        raise ConfigError(f"{option}: got {len(combinations):,} combinations, expected at most {MOST:,}")
     found = _started(
         _Asked(config=config, defaults=defaults, fixed=fixed, anyway=anyway, prices=prices), own, combinations
     )
     if len(found.tried) == 1:
         reason = next((each[1] for each in (*found.unanswered, *found.impossible)), "")
         why = f" ({reason})" if reason else ""
-        raise ConfigError(f"--set: got no server but the file's own, expected values to compare it with{why}")
+        raise ConfigError(
+            f"{option}: got no server but the file's own, expected values to compare it with{why}"
+        )
     given = {axis[0].key for axis in settings}
     usual = tuple(key for key in (SEATS, TOKENS) if key not in given)
     return replace(found, axes=tuple(axes), usual=usual, fixed=fixed)

@@ -85,7 +85,10 @@ def _read(asked: TuneOptions) -> tuple[Candidates, Border]:
 
     path, defaults, anyway = asked.twin.config, asked.result.defaults, asked.result.anyway
     prices = None if asked.tried.prices is None else read_server_prices(asked.tried.prices)
-    candidates = candidates_of(path, defaults, _tried(asked.tried), anyway=anyway, prices=prices)
+    named, option = _tried(asked.tried), "--set"
+    if not asked.tried.settings:
+        option = next((name for name, _, values in _own_options(asked.tried) if values is not None), option)
+    candidates = candidates_of(path, defaults, named, anyway=anyway, prices=prices, option=option)
     return candidates, Border(candidates, path, defaults, anyway=anyway, prices=prices)
 
 
@@ -101,15 +104,20 @@ def _notes_of(own: TwinConfig) -> tuple[str, ...]:
 
 def _tried(tried: TriedOptions) -> list[str]:
     """Return the values to try as texts KEY=VALUES."""
+    named = [f"{key}={values}" for _, key, values in _own_options(tried) if values is not None]
+    return named + (tried.settings or [])
+
+
+def _own_options(tried: TriedOptions) -> tuple[tuple[str, str, str | None], ...]:
+    """Return the settings that have an option of their own: its name, the key, and the values given."""
     from replay.tuning.candidates import CHUNKED, SEATS, TOKENS, TP
 
-    named = {
-        SEATS: tried.max_num_seqs,
-        TOKENS: tried.max_num_batched_tokens,
-        CHUNKED: tried.chunked_prefill,
-        TP: tried.tp,
-    }
-    return [f"{key}={values}" for key, values in named.items() if values is not None] + (tried.settings or [])
+    return (
+        ("--tp", TP, tried.tp),
+        ("--max-num-seqs", SEATS, tried.max_num_seqs),
+        ("--max-num-batched-tokens", TOKENS, tried.max_num_batched_tokens),
+        ("--chunked-prefill", CHUNKED, tried.chunked_prefill),
+    )
 
 
 def _check_is_long(tuned: Tuned, num_requests: int) -> None:

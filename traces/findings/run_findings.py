@@ -99,19 +99,23 @@ def _streams(trace: Trace, shape: StreamShape) -> list[RunFinding]:
     judged = shape.can_be_judged & finished_ok(trace)
     held, clumps = judged & shape.held_back, judged & shape.in_clumps
     of, found = int(judged.sum()), []
+    client = trace.header.client
+    is_late = client is not None and (client.late or client.limited)
+    cause = "the client itself read them late, " if is_late else ""
     if held.sum() > LEAST_FRAC * of:
         num = int(held.sum())
         text = (
-            f"{num:,} of {of:,} answers came all at once, in one read each: a proxy on the way holds the stream back, "
-            "or the server does not stream. Their TTFT, TPOT and ITL were not measured and are left out; E2E is right"
+            f"{num:,} of {of:,} answers came all at once, in one read each: {cause}a proxy on the way holds the stream "
+            "back, or the server does not stream. Their TTFT, TPOT and ITL were not measured and are left out; E2E is "
+            "right"
         )
         found.append(RunFinding(kind=HELD_BACK, num=num, of=of, text=text))
     if clumps.sum() > LEAST_FRAC * of:
         num, events = int(clumps.sum()), float(np.mean((shape.num_events / shape.num_reads)[clumps]))
         late = int((clumps & ~shape.has_ttft).sum())
         text = (
-            f"{num:,} of {of:,} answers came in clumps, {events:.3g} events a read: a proxy on the way buffers the "
-            "stream, or the server sends tokens in bundles. Their ITL was not measured and is left out"
+            f"{num:,} of {of:,} answers came in clumps, {events:.3g} events a read: {cause}a proxy on the way "
+            "buffers the stream, or the server sends tokens in bundles. Their ITL was not measured and is left out"
             + (f", as is TTFT of {late:,}" if late else "")
         )
         found.append(RunFinding(kind=CLUMPS, num=num, of=of, text=text))

@@ -31,6 +31,12 @@ def check_twin_file(path: Path | None) -> Path | None:
     raise ConfigError(f"file: got a trace's {kind}, expected a TWIN.yaml ({path}): a trace in a twin's place")
 
 
+def check_no_twin_for_grid(path: Path) -> None:
+    """Raise ConfigError where a file is a TWIN.yaml."""
+    if _begins(path, _OF_TWIN):
+        raise ConfigError(f"file: got a TWIN.yaml, expected a GRID.yaml ({path}): a twin in a grid's place")
+
+
 def check_no_twin(header: Path) -> None:
     """Raise TraceError where a file that stands alone is a TWIN.yaml."""
     if _begins(header, _OF_TWIN) and not _begins(header, _OF_TRACE):

@@ -143,9 +143,10 @@ def read_source(
         return priced(from_profile(path.stem, profile, context=context), prices)
     from replay.twin.config_read import load_config
 
-    return priced(
-        from_twin(load_config(path, allows_cluster=False), lengths, context=context, name=path.stem), prices
-    )
+    source = from_twin(load_config(path, allows_cluster=False), lengths, context=context, name=path.stem)
+    if prices and not source.gpus:
+        raise ConfigError(f"--prices: needs the GPU of the twin, expected hardware.gpu in its file ({path})")
+    return priced(source, prices)
 
 
 def _figure(section: Section, name: str) -> float | bool:

@@ -466,6 +466,16 @@ def test_limits_that_not_even_an_idle_server_meets_are_exit_1(capsys: pytest.Cap
 
 
 @pytest.mark.usefixtures("folder")
+def test_bursts_that_break_a_limit_at_any_rate_are_no_slow_server(capsys: pytest.CaptureFixture[str]) -> None:
+    bursts = ["--arrival", "gamma", "--burstiness", "0.01", "--num-requests", "500", "--seeds", "1"]
+    assert vtwin.main([*CAPACITY, *LENGTHS, *bursts, "--slo", "ttft_p99=12ms"]) == 1
+    out = capsys.readouterr().out
+    assert "none: the load's own bursts break ttft_p99 at any rate tried: " in out
+    assert "requests that come alone have 7.7 ms" in out
+    assert "idle server" not in out
+
+
+@pytest.mark.usefixtures("folder")
 def test_a_terminal_of_80_columns_shows_every_line_whole(capsys: pytest.CaptureFixture[str]) -> None:
     assert vtwin.main([*CAPACITY, *LENGTHS, "--slo", "ttft_p99=300ms,tpot_p99=50ms"]) == 0
     out = capsys.readouterr().out

@@ -157,7 +157,28 @@ def test_a_limit_that_one_session_breaks_is_exit_1_and_one_that_none_breaks_is_o
     assert vtwin.main([*call, "ttft_p99=1ms"]) == 1
     assert "none: one session breaks the limits" in capsys.readouterr().out
     assert vtwin.main([*call, "ttft_p99=1000s"]) == 0
-    assert "or more: the workload has no more" in capsys.readouterr().out
+    assert "or more: the trace has no more (give a longer --trace)" in capsys.readouterr().out
+    call = ["capacity", "--sessions", "--rounds", "2", "--num-requests", "8", *ASK[:2], "--slo"]
+    assert vtwin.main([*call, "ttft_p99=1000s"]) == 0
+    assert "the workload has no more (give more: --num-requests 32)" in capsys.readouterr().out
+
+
+def test_sessions_are_drawn_until_they_are_enough(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the 100 requests that a load has by default, all sessions at once would be within the limit."""
+    Path("twin.yaml").write_text(TWIN.replace("max_num_seqs: 8", "max_num_seqs: 64").replace("700", "2000"))
+    load = "--rounds 4 --prompt-tokens 50 --output-tokens 8 --think-time 5s"
+    found = answer(capsys, "capacity", "--sessions", *load.split(), *ASK)
+    assert found["limiting"] == "ttft_p99"
+    assert 100 / 4 < found["sessions"] <= found["num_sessions"] / 2
+
+
+def test_rounds_that_take_more_memory_than_there_is_are_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("traces.strict.free_memory.free_memory", lambda: 1 << 30)
+    for more in ([], ["--num-requests", "100"]):
+        assert vtwin.main(["capacity", "--sessions", "--rounds", "1000000", *ASK, *more]) == 2
+        assert "--rounds: got 1,000,000 rounds in each of up to" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -180,6 +201,11 @@ def test_what_is_no_search_for_sessions_is_refused(
 def test_numbers_of_sessions_are_whole_and_different(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert vtwin.main(["replay", "agents", "--config", "twin.yaml", f"--sessions={text}"]) == 2
     assert "--sessions: got" in capsys.readouterr().err
+
+
+def test_numbers_of_sessions_without_a_load_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert vtwin.main(["run", "--config", "twin.yaml", "--sessions", "25"]) == 2
+    assert "--sessions 25: needs sessions, expected --trace STEM" in capsys.readouterr().err
 
 
 def test_a_server_is_observed_with_one_number_of_sessions_at_a_time(

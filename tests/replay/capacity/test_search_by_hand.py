@@ -194,7 +194,7 @@ def test_where_an_idle_server_breaks_a_limit_nothing_more_is_drawn(monkeypatch: 
     )
     assert found.rate_per_s is None
     assert [call[0] for call in searches.calls] == ["search"]
-    assert _answer(found).startswith("none: an idle server has tpot_p99")
+    assert _answer(found, LIMITS).startswith("none: an idle server has tpot_p99")
 
 
 # -- the first look ------------------------------------------------------------------------------------------
@@ -363,7 +363,7 @@ def test_a_short_run_is_told_and_how_many_requests_are_better() -> None:
         "50 requests are too few: beyond that rate a run ends before it could tell whether the server keeps up. "
         "--num-requests 12300 or more would tell"
     )
-    assert _answer(cut) == "10 requests/s or more: the runs are too short to tell"
+    assert _answer(cut, LIMITS) == "10 requests/s or more: the runs are too short to tell"
     none = short_run_note(capacity_of(None, seen, is_too_short=True), 50)
     assert none is not None
     assert "before it could tell whether the server keeps up" in none

@@ -18,6 +18,11 @@ hardware: {gpu: H100, tp: 1}
 LOAD = ["--prompt-tokens", "300", "--output-tokens", "60", "--num-requests", "3000", "--seeds", "1"]
 SLO = ["--config", "twin.yaml", "--slo", "tpot_p99=40ms,ttft_p99=1s"]
 
+NO_GPU = """\
+engine: {num_gpu_blocks: 600, max_num_seqs: 8, max_num_batched_tokens: 512, max_model_len: 1024}
+latency: {model: blackbox, coefficients: {alpha0: 500, alpha1: 2, alpha2: 0, beta0: 6000, beta1: 10, beta2: 20}}
+"""
+
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +55,7 @@ def test_requests_for_the_price_are_the_rate_over_what_the_servers_cost(
     best = "1" if one["requests_per_price"] > two["requests_per_price"] else "2"
     assert f"most for its price: tp {best} (" in shown
     assert vtwin.main([each for each in call if not each.startswith(("--set", "hardware"))]) == 0
-    assert "requests per unit of currency" in capsys.readouterr().out
+    assert "requests per unit of currency " in capsys.readouterr().out
 
 
 def test_tune_takes_the_server_with_the_most_for_its_price(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,3 +76,27 @@ def test_a_price_that_is_missing_is_said_in_a_line(command: str, capsys: pytest.
     Path("prices.yaml").write_text("L40S: 1\n")
     assert vtwin.main([command, *SLO, *LOAD, "--prices", "prices.yaml"]) == 2
     assert "--prices: got none of H100, expected one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ["capacity", *SLO, *LOAD],
+        ["tune", *SLO, *LOAD],
+        ["fleet", "size", "--profile", "twin.yaml", "--workload", "load", "--rate", "5", *SLO[2:]],
+    ],
+)
+def test_prices_of_a_twin_that_names_no_gpu_are_refused(
+    call: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("twin.yaml").write_text(NO_GPU)
+    assert vtwin.main(["trace", "synth", "--output", "load", "--rate", "5", *LOAD[:4]]) == 0
+    assert vtwin.main([*call, "--prices", "prices.yaml"]) == 2
+    assert "--prices: needs the GPU of the twin, expected hardware.gpu in its file" in capsys.readouterr().err
+
+
+def test_the_option_that_gives_no_other_server_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("twin.yaml").write_text(NO_GPU)
+    few = ["--max-num-seqs", "8", "--max-num-batched-tokens", "512", "--chunked-prefill", "true"]
+    assert vtwin.main(["tune", *SLO, *LOAD, "--tp", "1,2", *few]) == 2
+    assert "--tp: got no server but the file's own" in capsys.readouterr().err

@@ -437,6 +437,7 @@ def test_prices_put_the_cost_into_the_table(grid: Path) -> None:
     [
         ("workloads: {a: {rate: 1}}", "config: got neither this nor configs, expected one of them"),
         ("config: twin.yaml", "workloads: got nothing"),
+        ('vllm_version: "0.32.0"\nengine: {}', "file: got a TWIN.yaml, expected a GRID.yaml"),
         (
             "config: twin.yaml\nworkloads: {a: {rte: 1}}",
             "workloads.a.rte: unknown key, did you mean workloads.a.rate?",

@@ -69,6 +69,18 @@ def test_first_tokens_that_were_read_late_are_counted_where_the_client_was_late(
         assert "up to 4.88 ms too long (p99; mean 1.5 ms)" in found.text
 
 
+@pytest.mark.parametrize("offsets", [[490_000] * 40, reads_of(20, events=4)])
+def test_a_late_client_is_the_first_cause_of_events_that_came_together(offsets: list[int]) -> None:
+    trace = answers(offsets)
+    for client, named in (
+        (ClientInfo(), False),
+        (ClientInfo(late=True), True),
+        (ClientInfo(limited=True), True),
+    ):
+        found = findings_of(trace.with_header(client=client))[0]
+        assert (": the client itself read them late, a proxy" in found.text) is named
+
+
 def test_clumps_are_told_with_the_events_of_a_read() -> None:
     assert kinds(answers(*[STEADY] * 98, *[reads_of(20, events=4)] * 2)) == []
     (found,) = findings_of(answers(reads_of(20, events=4)))

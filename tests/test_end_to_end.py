@@ -76,9 +76,8 @@ def test_the_twin_finds_the_servers_step_time(folder: Path) -> None:
 
 def test_a_load_that_was_not_fitted_is_predicted(folder: Path) -> None:
     observed, replayed = (request_metrics(read_trace(folder / name)) for name in ("holdout", "replayed"))
-    # first tokens of some 60 ms: what else the machine does, in one run more than in another, is a third of them
-    for metric, most in (("ttft_us", 0.4), ("e2e_us", 0.2), ("tpot_us", 0.2)):
-        assert math.isclose(replayed[metric].median(), observed[metric].median(), rel_tol=most), metric
+    for metric in ("ttft_us", "e2e_us", "tpot_us"):
+        assert math.isclose(replayed[metric].median(), observed[metric].median(), rel_tol=0.2), metric
 
 
 def test_the_replay_is_of_the_same_requests(folder: Path) -> None:

@@ -19,18 +19,13 @@ from sim.engine.dtypes import FINISHED, NEVER, RUNNING
 from sim.engine.kv_cache.prefix_cache import cdiv
 from sim.engine.log import count_steps, log_span
 from sim.engine.optional.added_time import with_host_time
+from sim.engine.schedule import length_limit
 from sim.engine.state import State
 from sim.engine.step_time.step_duration import first_seen_us, output_delay_us, take_step
 from sim.engine.step_time.step_sums import clear_sums, sums_of
 from sim.engine.waiting import drop_refused_before, peek_request, release_held, remove_request
 from sim.jit.compile import part, phase
 from sim.latency.batch import sums_of_share
-
-
-@part
-def length_limit(s: State, request: int) -> int:
-    """Return where the scheduler knows that a request ends: not at an EOS that it has not seen."""
-    return s.length_limit[request] if request < len(s.length_limit) else s.requests[request].max_total_tokens
 
 
 @part

@@ -314,7 +314,7 @@ def test_the_best_is_confirmed_on_a_live_server(
     assert (code, live["met"]) == (0, True), live
     assert live["failed_frac"] == 0
     assert live["num_requests"] >= 45
-    assert live["values_us"]["tpot_p99"] == pytest.approx(told["best"][0]["values_us"]["tpot_p99"], rel=1)
+    assert live["values_us"]["tpot_p99"] == pytest.approx(told["best"][0]["values_us"]["tpot_p99"], rel=0.5)
     assert (tmp_path / "vtwin-tune" / "best-1.log").exists()
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from calibrate.findings import NamedTrace
+    from traces import ClientInfo
 
 MOST_UNMEASURED = 0.5
 """With a larger share of answers whose first token was not seen, a fit has too little of the prefill to go by."""
@@ -22,12 +23,22 @@ def refuse_unmeasured(sources: Sequence[NamedTrace]) -> None:
         shape, ok = stream_shape(source.trace), finished_ok(source.trace)
         unseen = ok & (~shape.has_ttft | (shape.hidden_tokens > 0))
         if int(unseen.sum()) > MOST_UNMEASURED * max(int(np.count_nonzero(ok)), 1):
+            why, remedy = _why_unseen(source.trace.header.client)
             raise TraceError(
                 f"{source.name}: got {int(unseen.sum()):,} of {int(ok.sum()):,} answers without the time of their "
-                "first token (held back on the way, or hidden reasoning before the first text), expected a stream: a "
-                "fit needs TTFT. Observe the server itself, without a proxy that buffers; without --fit "
-                "the E2E is compared"
+                f"first token ({why}), expected a stream: a fit needs TTFT. {remedy}; without --fit the E2E is compared"
             )
+
+
+def _why_unseen(client: ClientInfo | None) -> tuple[str, str]:
+    """Return what may have kept the first tokens from being seen, and what to do."""
+    if client is not None and (client.late or client.limited):
+        return (
+            "the client was late and read whole answers at once",
+            "Observe from a machine with CPU to spare",
+        )
+    why = "held back on the way, or hidden reasoning before the first text"
+    return why, "Observe the server itself, without a proxy that buffers"
 
 
 def cautions(sources: Sequence[NamedTrace]) -> list[str]:

@@ -10,7 +10,7 @@ import vtwin
 from calibrate.findings import NamedTrace
 from calibrate.not_measured import cautions, refuse_unmeasured
 from tests.traces.measured.test_stream_shape import STEADY, answers
-from traces import Header, ServerInfo, Trace, TraceError, write_trace
+from traces import ClientInfo, Header, ServerInfo, Trace, TraceError, write_trace
 
 HELD = [490_000] * 40
 TWIN = """\
@@ -27,6 +27,12 @@ def test_a_trace_whose_first_tokens_were_not_seen_is_not_fitted() -> None:
     with pytest.raises(TraceError, match=r"monday: got 2 of 3 answers without the time of their first token"):
         refuse_unmeasured([named(answers(HELD, HELD, STEADY))])
     refuse_unmeasured([named(answers(HELD, STEADY, STEADY))])
+
+
+def test_a_client_that_was_late_is_told_instead_of_a_proxy() -> None:
+    late = answers(HELD).with_header(client=ClientInfo(late=True))
+    with pytest.raises(TraceError, match="the client was late"):
+        refuse_unmeasured([named(late)])
 
 
 def test_a_first_text_behind_hidden_reasoning_is_no_first_token() -> None:

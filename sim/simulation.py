@@ -13,7 +13,7 @@ from sim.countable import CHANGED_BY_COUNTING, may_be_counted
 from sim.engine.control import join_requests
 from sim.engine.dtypes import NEVER
 from sim.engine.initial_state import with_more_room
-from sim.engine.state import State
+from sim.engine.state import State, columns
 from sim.latency import Blackbox
 from sim.latency.batch import StepBatch
 from sim.latency.latency_model import LatencyModel
@@ -251,9 +251,9 @@ class Simulator:
         """Bring the first so many bytes of the engine's arrays back to where they began, and let its requests join."""
         engine, requests = self._engine, self._requests
         np.copyto(self._memory[:num_bytes], self._fresh[:num_bytes])
-        self._state.engine["settings"]["latency_kind"] = latency.engine_kind
+        columns(self._state.engine)["settings"]["latency_kind"] = latency.engine_kind
         queued_us = requests.arrival_us + latency.queue_delay_us(requests.prompt_tokens)
-        self._state.requests["queued_us"][: len(requests)] = queued_us
+        columns(self._state.requests)["queued_us"][: len(requests)] = queued_us
         engine._latency, engine._state = latency, self._state_with(latency)
         join_requests(engine._engines(), 0, joining_order(queued_us, requests.arrival_us), self._by_deadline)
         _hold(engine, *self._pacing)

@@ -54,11 +54,11 @@ def token_delay(alpha2: int, token_number: Any) -> Any:  # noqa: ANN401 - of a n
     return alpha2 * token_number
 
 
-def divided_half_even(value: Int64s, divisor: int = SCALE) -> Int64s:
-    """Return value / divisor, rounded half to even; values must not be negative."""
-    quotient, rest = np.divmod(value, divisor)
-    up = (2 * rest > divisor) | ((2 * rest == divisor) & (quotient % 2 == 1))
-    rounded: Int64s = quotient + up
+def divided_half_even(value: Int64s) -> Int64s:
+    """Return value / SCALE, an even number, rounded half to even; values must not be negative."""
+    raised = value + SCALE // 2
+    rounded: Int64s = raised // SCALE
+    rounded -= (rounded * SCALE == raised) & (rounded & 1)
     return rounded
 
 

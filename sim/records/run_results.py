@@ -21,6 +21,13 @@ from sim.records.steps import Step, decode_steps, step_batches
 from sim.requests import Int64s, Outcomes, Status
 
 
+_STATUS = np.full(dt.WAITING_FOR_REMOTE_KVS + 1, Status.UNFINISHED, np.int8)
+"""What the engine's status of a request means, by its number."""
+_STATUS[[dt.FINISHED, dt.REJECTED, dt.ABORTED]] = Status.OK, Status.REJECTED, Status.ABORTED
+_FIRST = np.ones(1, np.int64)
+"""The number of an answer's first token."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
     """What has happened in an engine since it was made.
@@ -97,17 +104,10 @@ def outcomes_of(state: State, latency: LatencyModel, requests: slice = slice(Non
     engine = columns(state.engine)[0]
     queues, settings = engine["queues"], engine["settings"]
     rows = columns(state.requests)[: queues["num_requests"]][requests]
-    status = np.full(len(rows), Status.UNFINISHED, np.int8)
-    for code, meaning in (
-        (dt.FINISHED, Status.OK),
-        (dt.REJECTED, Status.REJECTED),
-        (dt.ABORTED, Status.ABORTED),
-    ):
-        status[rows["status"] == code] = meaning
+    status = _STATUS[rows["status"]]
     num_outputs = rows["num_tokens"] - rows["num_prompt_tokens"]
     got_tokens = num_outputs > 0
-    first_delay = latency.output_delay_us(np.minimum(num_outputs, 1))
-    last_delay = latency.output_delay_us(num_outputs)
+    first_delay, last_delay = latency.output_delay_us(_FIRST), latency.output_delay_us(num_outputs)
     first_seen_us = np.where(got_tokens, rows["first_token_us"] + first_delay, dt.NEVER)
     last_seen_us = np.where(got_tokens, rows["last_token_us"] + last_delay, dt.NEVER)
     if len(state.deadline_us):

@@ -310,9 +310,12 @@ def _ranks(two: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
     A resample keeps the ranks of the whole sample: ranking every replicate again would cost a sort each and changes R
     by far less than the interval's width.
     """
-    from scipy.stats import rankdata
 
-    return rankdata(two[0]), rankdata(two[1])
+    def ranks(values: Floats) -> Floats:
+        _, place, num = np.unique(values, return_inverse=True, return_counts=True)
+        return (np.cumsum(num) - (num - 1) / 2)[place]
+
+    return ranks(two[0]), ranks(two[1])
 
 
 def _relative_errors(

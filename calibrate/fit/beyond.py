@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from scipy.stats import truncnorm
+from scipy.special import log_ndtr, ndtri_exp
 
 from calibrate import number_format
 from calibrate.compare.bootstrap import LEVEL, Floats
@@ -127,10 +127,19 @@ def slowdowns(model: Extended, expected: Mapping[str, Prior]) -> list[Extended]:
 
 
 def _truncated(prior: Prior, shares: Floats, *, low: float, high: float) -> Floats:
-    """Return the quantiles at these ``shares`` of a normal that is known to lie between two values."""
-    ends = ((end - prior.centre) / prior.width for end in (low, high))
-    drawn = truncnorm.ppf(shares, *ends, loc=prior.centre, scale=prior.width)
-    return np.asarray(np.clip(drawn, low, high), dtype=np.float64)
+    """Return the quantiles at these ``shares`` of a normal that is known to lie between two values.
+
+    Those of ``scipy.stats.truncnorm``, whose import takes 0.6 s. A normal above its centre is mirrored: there its
+    shares are too close to 1 to be told apart; far from it they are too small but for their logarithms.
+    """
+    ends = np.array([low - prior.centre, high - prior.centre]) / prior.width
+    side = -1 if ends[0] > 0 else 1
+    first, last = log_ndtr(side * ends)
+    most = max(first, last)
+    drawn = side * ndtri_exp(
+        most + np.log((1 - shares) * np.exp(first - most) + shares * np.exp(last - most))
+    )
+    return np.asarray(np.clip(prior.centre + prior.width * drawn, low, high), dtype=np.float64)
 
 
 def _six(latency: Blackbox) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -40,13 +41,19 @@ LARGEST_US = {
 def scaled(value: Number, name: str) -> int:
     """Return a coefficient in 10⁻⁶ µs, rounded half to even; raise InvalidConfig on what is not one."""
     try:
-        decimal = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
-        number = int((decimal * SCALE).to_integral_value(ROUND_HALF_EVEN))
+        number = _millionths(value)
     except (ArithmeticError, ValueError, TypeError) as error:
         raise InvalidConfig(f"{name}: got {value!r}, expected a number of µs") from error
     if not 0 <= number <= LARGEST_US[name] * SCALE:
         raise InvalidConfig(f"{name}: got {value!r}, expected 0 to {LARGEST_US[name]:,} µs")
     return number
+
+
+@lru_cache(1024)
+def _millionths(value: Number) -> int:
+    """Return a number in 10⁻⁶, rounded half to even; a fit asks for the same few a million times."""
+    decimal = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+    return int((decimal * SCALE).to_integral_value(ROUND_HALF_EVEN))
 
 
 def token_delay(alpha2: int, token_number: Any) -> Any:  # noqa: ANN401 - of a number or of an array, compiled too

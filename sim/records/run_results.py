@@ -20,7 +20,6 @@ from sim.records.itl import InterTokenLatencies, inter_token_latencies, latencie
 from sim.records.steps import Step, decode_steps, step_batches
 from sim.requests import Int64s, Outcomes, Status
 
-
 _STATUS = np.full(dt.WAITING_FOR_REMOTE_KVS + 1, Status.UNFINISHED, np.int8)
 """What the engine's status of a request means, by its number."""
 _STATUS[[dt.FINISHED, dt.REJECTED, dt.ABORTED]] = Status.OK, Status.REJECTED, Status.ABORTED

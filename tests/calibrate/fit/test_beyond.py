@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import truncnorm
 
 from calibrate import number_format
 from calibrate.calibration_run import calibrate, compare_with_twin
 from calibrate.findings import Calibration, Options
-from calibrate.fit.beyond import FACTOR, beyond_load, slowdowns
+from calibrate.fit.beyond import FACTOR, _truncated, beyond_load, slowdowns
 from calibrate.fit.objective.fit_trace import fit_trace
-from calibrate.fit.objective.priors import MEMORY, SLOWDOWN, THRESHOLD
+from calibrate.fit.objective.priors import MEMORY, SLOWDOWN, THRESHOLD, Prior
 from calibrate.fit.result import Fit
 from calibrate.fit.uncertainty import Coefficient
 from calibrate.report.document import document_of
@@ -187,3 +191,16 @@ def test_a_held_out_trace_at_its_twin_s_capacity_is_told() -> None:
     swamped = source("swamped", observed(workload(200, rate=60, seed=3)))
     told = warnings_of(compare_with_twin([swamped], SERVER, Options()))
     assert any(line.startswith("swamped: overloaded") for line in told)
+
+
+@given(
+    centre=st.floats(-5, 5),
+    width=st.floats(0.03, 10),
+    high=st.sampled_from([1.0, math.inf]),
+    shares=st.lists(st.floats(0.001, 0.999), min_size=1, max_size=5),
+)
+def test_a_truncated_normal_is_scipys(centre: float, width: float, high: float, shares: list[float]) -> None:
+    ends = (-centre / width, (high - centre) / width)
+    expected = truncnorm.ppf(shares, *ends, loc=centre, scale=width)
+    drawn = _truncated(Prior(centre=centre, width=width, source=""), np.array(shares), low=0.0, high=high)
+    assert drawn == pytest.approx(expected, abs=1e-9 * width)

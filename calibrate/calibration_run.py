@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrate.carried.old_twin import fit_carried, pace_carried, range_carried
-from calibrate.compare.bootstrap import BYTES_PER_COUNT
 from calibrate.compare.equivalence import equivalences
 from calibrate.compare.metric_errors import compare
 from calibrate.compare.network import server_view
 from calibrate.compare.pair import Pairs, concat, pair, take
 from calibrate.compare.phases import origin_of
 from calibrate.compare.rates import rates_of
+from calibrate.compare.samples import BYTES_PER_REQUEST
 from calibrate.compare.served import RateCurve, rate_curve
 from calibrate.compare.strata import strata_of
 from calibrate.compare.worst_requests import worst_of
@@ -138,7 +138,7 @@ def calibrate(
     Without held-out traces each observed one is simulated in full, fitted on the first half of its requests by
     arrival, and its errors are those of the second half. ``steps``: the server's own; the traces then show the way in.
     """
-    _check_memory([*observed, *holdout], options)
+    _check_memory([*observed, *holdout])
     options, config = _with_run_to_run(options, [*observed, *holdout], repeats), twin_of(config)
     halves = None if holdout else [first_half(source.trace) for source in observed]
     chosen = [None] * len(observed) if halves is None else halves
@@ -202,12 +202,12 @@ def _with_lasting(
     return replace(fit, config=replace(fit.config, fitted=replace(fitted, lasting=lasting)))
 
 
-def _check_memory(sources: Sequence[NamedTrace], options: Options) -> None:
-    """Raise ConfigError where a fit, and the resamples of its errors, would take more memory than there is."""
+def _check_memory(sources: Sequence[NamedTrace]) -> None:
+    """Raise ConfigError where a fit, and the comparison behind it, would take more memory than there is."""
     num = sum(len(source.trace) for source in sources)
     tokens = sum(float(source.trace.cells("output_tokens").values.sum()) for source in sources)
-    needed = BYTES_PER_TOKEN * tokens + BYTES_PER_COUNT * options.replicates * num
-    what = f"--fit: got {num:,} requests with {tokens:,.0f} tokens of output, and {options.replicates:,} resamples"
+    needed = BYTES_PER_TOKEN * tokens + BYTES_PER_REQUEST * num
+    what = f"--fit: got {num:,} requests with {tokens:,.0f} tokens of output"
     require_memory(f"{what}, which take", round(needed))
 
 

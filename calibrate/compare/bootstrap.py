@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-
-from traces.strict.free_memory import require_memory
 
 Floats = NDArray[np.float64]
 
@@ -18,11 +17,8 @@ MIN_REQUESTS = 8
 """With fewer requests than this there is no interval: it would not be reliable."""
 RUN = 5
 """This many correlations in a row must be no larger than chance; sqrt(log10 n) exceeds it from 10²⁵ requests on."""
-CHUNK_CELLS = 4_000_000
-"""Replicates are taken in chunks of this many counts (16 MB), whatever the number of requests."""
-
-BYTES_PER_COUNT = 32
-"""While resamples are drawn: two counts, their difference and its sum, of 64 bits each."""
+CHUNK_CELLS = 2_000_000
+"""So many counts are drawn at a time, 24 bytes each, whatever the number of requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,29 +89,53 @@ def generator_of(seed: int, stream: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=key))
 
 
-def draw_counts(n: int, block: int, *, replicates: int, seed: int, stream: int) -> NDArray[np.float32]:
-    """Return how often each of n requests, in order of time, is drawn: [replicates, n], rows sum to n.
+def resamples(
+    n: int, block: int, *, replicates: int, seed: int, stream: int
+) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+    """Yield (which, counts [some, n]): how often each of n requests, in order of time, is drawn; rows sum to n.
 
-    Blocks are circular, so that every request is drawn equally often; the last one is cut to fit. Raises ConfigError
-    where there is too little memory.
+    Blocks are circular, so that every request is drawn equally often; the last one is cut to fit. Together
+    come as many resamples as hold ``CHUNK_CELLS`` counts, at least one; the counts are the same however many.
     """
-    require_memory(
-        f"got {replicates:,} resamples of {n:,} requests, which take",
-        BYTES_PER_COUNT * replicates * (n + block),
-    )
     generator = generator_of(seed, stream)
-    num_blocks = -(-n // block)
-    starts = generator.integers(0, n, size=(replicates, num_blocks))
-    lengths = np.full(num_blocks, block)
-    lengths[-1] = n - block * (num_blocks - 1)
+    num_blocks, step = -(-n // block), max(1, CHUNK_CELLS // n)
+    for first in range(0, replicates, step):
+        size = min(step, replicates - first)
+        starts = generator.integers(0, n, size=(size, num_blocks))
+        yield slice(first, first + size), _counts(starts, n=n, block=block)
+
+
+def over_resamples(
+    statistic: Callable[[NDArray[np.float32]], Floats],
+    n: int,
+    block: int,
+    *,
+    replicates: int = REPLICATES,
+    seed: int,
+    stream: int,
+) -> Floats:
+    """Return a statistic of counts [some, n] -> [some, ...] of all ``resamples``: [replicates, ...]."""
+    drawn = resamples(n, block, replicates=replicates, seed=seed, stream=stream)
+    return np.concatenate([statistic(counts) for _, counts in drawn])
+
+
+def _counts(starts: NDArray[np.int64], *, n: int, block: int) -> NDArray[np.float32]:
+    """Return how often each request is drawn in blocks with these starts [resamples, blocks]: [resamples, n]."""
+    size, num_blocks = starts.shape
     width = n + block + 1
-    row = np.arange(replicates)[:, None] * width
-    begun = np.bincount((row + starts).ravel(), minlength=replicates * width)
-    ended = np.bincount((row + starts + lengths).ravel(), minlength=replicates * width)
-    unwrapped = np.cumsum((begun - ended).reshape(replicates, width), axis=1)
-    counts = unwrapped[:, :n].copy()
-    counts[:, : min(block, n)] += unwrapped[:, n : n + min(block, n)]
-    return counts.astype(np.float32)
+    begins = (starts + np.arange(size)[:, None] * width).ravel()
+    unwrapped = np.bincount(begins, minlength=size * width).astype(np.int32)
+    if block > 1:
+        lengths = np.full(num_blocks, block)
+        lengths[-1] = n - block * (num_blocks - 1)
+        ends = (starts + lengths + np.arange(size)[:, None] * width).ravel()
+        unwrapped -= np.bincount(ends, minlength=size * width)
+        np.cumsum(unwrapped.reshape(size, width), axis=1, out=unwrapped.reshape(size, width))
+    unwrapped = unwrapped.reshape(size, width)
+    counts = unwrapped[:, :n].astype(np.float32)
+    if block > 1:
+        counts[:, : min(block, n)] += unwrapped[:, n : n + min(block, n)]
+    return counts
 
 
 def weighted_sums(counts: NDArray[np.floating], values: Floats) -> Floats:
@@ -135,11 +155,7 @@ def quantile_rows(values: Floats, counts: NDArray[np.float32], *, at: Floats) ->
     reached = np.cumsum(counts, axis=1, dtype=np.float64)
     rank = at[None, :] * (reached[:, -1:] - 1)
     below = np.floor(rank)
-    last = len(values) - 1
-    found = np.empty((*rank.shape, 2))
-    for column in range(len(at)):
-        for side in (0, 1):
-            passed = np.count_nonzero(reached <= below[:, column, None] + side, axis=1)
-            found[:, column, side] = values[np.minimum(passed, last)]
-    lower, upper = found[..., 0], found[..., 1]
+    wanted = np.concatenate([below, below + 1], axis=1)
+    passed = np.array([each.searchsorted(of, side="right") for each, of in zip(reached, wanted, strict=True)])
+    lower, upper = np.split(values[np.minimum(passed, len(values) - 1)], 2, axis=1)
     return np.asarray(lower + (rank - below) * (upper - lower), dtype=np.float64)

@@ -9,16 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrate.compare.bootstrap import (
-    CHUNK_CELLS,
     LEVEL,
     MIN_REQUESTS,
     REPLICATES,
     Estimate,
     Floats,
     block_length,
-    draw_counts,
     finite,
     interval,
+    resamples,
     weighted_sums,
 )
 from calibrate.compare.gaps import Basis, one_basis
@@ -355,11 +354,10 @@ def _replicates(
         return {}
     spread, ranks = spread_of(samples, num_requests=n), _ranks(per_request)
     chunks: list[dict[str, Floats]] = []
-    step = max(1, min(settings.replicates, CHUNK_CELLS // n))
-    for first in range(0, settings.replicates, step):
-        size = min(step, settings.replicates - first)
-        counts = draw_counts(n, block, replicates=size, seed=settings.seed, stream=1000 * stream + first)
-        number = None if runs is None else runs.number(first, size)
+    for which, counts in resamples(
+        n, block, replicates=settings.replicates, seed=settings.seed, stream=1000 * stream
+    ):
+        number = None if runs is None else runs.number(which.start, len(counts))
         observed = samples[0].resampled(counts, QUANTILES)
         if runs is None or number is None:
             simulated = samples[1].resampled(counts, QUANTILES)

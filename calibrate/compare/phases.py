@@ -14,9 +14,9 @@ from calibrate.compare.bootstrap import (
     Estimate,
     Floats,
     block_length,
-    draw_counts,
     finite,
     interval,
+    over_resamples,
     weighted_sums,
 )
 from calibrate.compare.metric_errors import Bootstrap
@@ -85,20 +85,25 @@ def origin_of(pairs: Pairs, *, bootstrap: Bootstrap) -> Origin | None:
     basis, observed, simulated, rows = parts
     n = len(observed)
     e2e = pairs.observed["e2e_us"].to_numpy()[rows]
-    counts = None
+    error = simulated - observed
+    summed = np.column_stack([error, np.ones(n), e2e])
+    sums, drawn = summed.sum(axis=0), None
     if n >= MIN_REQUESTS:
-        difference = (simulated - observed).sum(axis=1)
-        counts = draw_counts(
-            n, block_length(difference), replicates=bootstrap.replicates, seed=bootstrap.seed, stream=STREAM
-        ).astype(np.float64)
+        drawn = over_resamples(
+            lambda counts: np.column_stack([weighted_sums(counts, each) for each in summed.T]),
+            n,
+            block_length(error.sum(axis=1)),
+            replicates=bootstrap.replicates,
+            seed=bootstrap.seed,
+            stream=STREAM,
+        )
     phases = {}
     for column, name in enumerate(PHASES):
-        error = simulated[:, column] - observed[:, column]
         phases[name] = Phase(
             observed=finite(float(observed[:, column].mean())),
             simulated=finite(float(simulated[:, column].mean())),
-            error=_mean(error, np.ones(n), counts=counts, level=bootstrap.level),
-            share=_mean(error, e2e, counts=counts, level=bootstrap.level),
+            error=_ratio(sums, drawn, (column, -2), level=bootstrap.level),
+            share=_ratio(sums, drawn, (column, -1), level=bootstrap.level),
         )
     return Origin(basis=basis, n=n, phases=phases)
 
@@ -132,9 +137,10 @@ def _divided(pairs: Pairs, simulated: Floats) -> Floats:
     return np.column_stack([share * ttft[:, None], e2e - ttft])
 
 
-def _mean(values: Floats, per: Floats, *, counts: Floats | None, level: float) -> Estimate:
-    """Return sum(values) / sum(per) with its interval."""
-    value = float(values.sum() / per.sum()) if per.sum() else float("nan")
-    if counts is None:
+def _ratio(sums: Floats, drawn: Floats | None, at: tuple[int, int], *, level: float) -> Estimate:
+    """Return one sum over another, by their columns, with the interval of those drawn [replicates, columns]."""
+    part, whole = at
+    value = float(sums[part] / sums[whole]) if sums[whole] else float("nan")
+    if drawn is None:
         return Estimate(value=finite(value))
-    return interval(value, weighted_sums(counts, values) / weighted_sums(counts, per), level=level)
+    return interval(value, drawn[:, part] / drawn[:, whole], level=level)

@@ -13,9 +13,9 @@ from calibrate.compare.bootstrap import (
     Estimate,
     Floats,
     block_length,
-    draw_counts,
     finite,
     interval,
+    over_resamples,
     weighted_sums,
 )
 from calibrate.compare.metric_errors import Bootstrap
@@ -141,10 +141,14 @@ def _rate(sides: Sequence[_Side], settings: Bootstrap) -> Rate:
     if n >= MIN_REQUESTS:
         difference = (sides[1].per - sides[0].per) + (sides[1].amount - sides[0].amount)
         block = block_length(difference)
-        counts = draw_counts(
-            n, block, replicates=settings.replicates, seed=settings.seed, stream=STREAM
-        ).astype(np.float64)
-        first, second = (side.rate(counts) for side in sides)
+        first, second = over_resamples(
+            lambda counts: np.column_stack([side.rate(counts) for side in sides]),
+            n,
+            block,
+            replicates=settings.replicates,
+            seed=settings.seed,
+            stream=STREAM,
+        ).T
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios = np.where(first != 0, second / first - 1, np.nan)
         error = interval(simulated - observed, second - first, level=settings.level)

@@ -10,11 +10,15 @@ from scipy.sparse import csr_array
 
 from calibrate.compare.bootstrap import Floats, quantile_rows, weighted_sums
 from calibrate.compare.gaps import Gaps
+from traces.strict.free_memory import require_memory
 
 BIN_EDGES = ((0.0, 0.9, 1.0), (0, 500, 1200))
 """Pooled gaps are resampled in bins: 500 over the lower 90 %, 700 over the rest, where density is low."""
 KS_GRID = 200
 """Points at which a resample's two distributions are compared; the value itself is exact."""
+
+BYTES_PER_REQUEST = 4 * 8 * KS_GRID
+"""While a resample's distributions are compared: of each of two, its weight below each point, and the sum of those."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +121,13 @@ class Spread:
 
 
 def spread_of(samples: tuple[WeightedSample, WeightedSample], *, num_requests: int) -> Spread:
-    """Return the two samples' weight below each point of a common grid, by request, which may have none."""
+    """Return the two samples' weight below each point of a common grid, by request, which may have none.
+
+    Raises ConfigError where there is too little memory.
+    """
+    require_memory(
+        f"got {num_requests:,} requests, whose distributions take", BYTES_PER_REQUEST * num_requests
+    )
     pooled = WeightedSample.of_requests(np.concatenate([side.values for side in samples]))
     grid = np.unique(pooled.statistics(np.linspace(0, 1, KS_GRID))[1:])
     below, total = [], []

@@ -11,8 +11,8 @@ from calibrate.compare.bootstrap import (
     Estimate,
     Floats,
     block_length,
-    draw_counts,
     interval,
+    over_resamples,
     weighted_sums,
 )
 
@@ -147,13 +147,16 @@ def _growth(
     gained, n = arrived - done, len(arrived)
     share = float(gained.sum() / arrived.sum()) if arrived.sum() else 0.0
     slope = float(gained.sum() / window_us * 1e6)
-    counts = draw_counts(n, block_length(gained), replicates=REPLICATES, seed=seed, stream=STREAM).astype(
-        np.float64
-    )
-    totals = weighted_sums(counts, arrived)
+    totals, gains = over_resamples(
+        lambda counts: np.column_stack([weighted_sums(counts, arrived), weighted_sums(counts, gained)]),
+        n,
+        block_length(gained),
+        seed=seed,
+        stream=STREAM,
+    ).T
     with np.errstate(divide="ignore", invalid="ignore"):
-        shares = np.where(totals > 0, weighted_sums(counts, gained) / totals, np.nan)
-    slopes = weighted_sums(counts, gained) / window_us * 1e6
+        shares = np.where(totals > 0, gains / totals, np.nan)
+    slopes = gains / window_us * 1e6
     return interval(share, shares, level=level), interval(slope, slopes, level=level)
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.compare.bootstrap import Estimate, Floats, block_length, draw_counts, generator_of, interval
+from calibrate.compare.bootstrap import Estimate, Floats, block_length, generator_of, interval, over_resamples
 from calibrate.fit.objective.objective import log_ratio
 from calibrate.fit.objective.repeated_run import Work, scattered
 from calibrate.fit.step_noise import sigma_of
@@ -357,8 +357,13 @@ def _spread(values: Floats) -> float:
 def _estimates(surface: ChangePlane, costs: Floats, *, scatter: Floats, seed: int) -> list[Estimate]:
     """Return both costs with intervals: the best for requests redrawn in blocks, plus ``scatter``."""
     block = max(block_length(part) for part in surface.level.reshape(len(METRICS), -1))
-    counts = draw_counts(surface.num_pairs, block, replicates=REPLICATES, seed=seed, stream=8100)
-    drawn = np.array([np.maximum(surface.best(row.astype(np.float64)), 0.0) for row in counts])
+    drawn = over_resamples(
+        lambda counts: np.array([np.maximum(surface.best(row.astype(np.float64)), 0.0) for row in counts]),
+        surface.num_pairs,
+        block,
+        seed=seed,
+        stream=8100,
+    )
     generator = generator_of(seed, 8102)
     drawn = np.maximum(drawn + scatter * generator.normal(size=drawn.shape), 0.0)
     return [interval(value, drawn[:, i]) for i, value in enumerate(costs.tolist())]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import nnls
 
-from calibrate.compare.bootstrap import LEVEL, Floats, block_length, draw_counts
+from calibrate.compare.bootstrap import LEVEL, Floats, block_length, over_resamples
 from calibrate.fit.objective.fit_trace import LATENCIES
 from calibrate.fit.objective.objective import FitObjective, log_ratio
 from calibrate.run_to_run.normal_quantiles import deviation_of_median
@@ -39,8 +39,13 @@ def step_scatter(objective: FitObjective, theta: Floats, *, seed: int) -> tuple[
         return None
     one = np.ones(len(square))
     best = _sigma(square, number, counts=one)
-    counts = draw_counts(len(square), block_length(square), replicates=REPLICATES, seed=seed, stream=7900)
-    drawn = [_sigma(square, number, counts=row.astype(np.float64)) for row in counts]
+    drawn = over_resamples(
+        lambda counts: np.array([_sigma(square, number, counts=row.astype(np.float64)) for row in counts]),
+        len(square),
+        block_length(square),
+        seed=seed,
+        stream=7900,
+    )
     low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return best, min(float(low), best), max(float(high), best)
 

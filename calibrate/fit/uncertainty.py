@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrate.compare.bootstrap import LEVEL, Floats, block_length, draw_counts, generator_of
+from calibrate.compare.bootstrap import LEVEL, Floats, block_length, generator_of, resamples
 from calibrate.fit.objective.objective import MOST, FitObjective, robust_weight
 from calibrate.fit.objective.priors import Prior
 from calibrate.fit.response_surface import Surface, reach_around, sample_surface
@@ -99,8 +99,10 @@ def uncertainty(
         pull += precision * width * generator.normal(size=pull.shape)
     for stream, score in enumerate(scores):
         block = max((block_length(column) for column in score.T), default=1)
-        counts = draw_counts(len(score), block, replicates=replicates, seed=seed, stream=7000 + stream)
-        pull += (counts - 1) @ score
+        for which, counts in resamples(
+            len(score), block, replicates=replicates, seed=seed, stream=7000 + stream
+        ):
+            pull[which] += (counts - 1) @ score
     steps = -pull @ inverse
     correlation = _correlation(steps)
     covariance = np.cov(steps * objective.scale, rowvar=False).reshape(len(theta), -1)

@@ -20,9 +20,9 @@ from calibrate.compare.bootstrap import (
     Estimate,
     Floats,
     block_length,
-    draw_counts,
     generator_of,
     interval,
+    over_resamples,
     quantile_rows,
     weighted_sums,
 )
@@ -189,15 +189,16 @@ def _values(side: Pairs, metric: str, order: NDArray[np.int64]) -> Floats:
 def _redrawn(values: Floats, block: int, *, seed: int, stream: int) -> Floats:
     """Return the statistics of resamples, drawn together: [observed and simulated, replicates, statistics]."""
     number = values.shape[1]
-    counts = draw_counts(number, block, replicates=REPLICATES, seed=seed, stream=stream)
-    found = []
-    for row in values:
-        order = np.argsort(row, kind="stable")
-        means = weighted_sums(counts, row) / number
-        found.append(
-            np.column_stack([means, quantile_rows(row[order], counts[:, order], at=np.array([0.99]))])
-        )
-    return np.array(found)
+    orders = np.argsort(values, axis=1, kind="stable")
+
+    def statistics(counts: NDArray[np.float32]) -> Floats:
+        found = np.empty((len(counts), len(values), len(STATISTICS)))
+        for side, (row, order) in enumerate(zip(values, orders, strict=True)):
+            found[:, side, 0] = weighted_sums(counts, row) / number
+            found[:, side, 1:] = quantile_rows(row[order], counts[:, order], at=np.array([0.99]))
+        return found
+
+    return over_resamples(statistics, number, block, seed=seed, stream=stream).swapaxes(0, 1)
 
 
 def _part(

@@ -14,12 +14,11 @@ import numpy as np
 
 from calibrate.compare.bootstrap import (
     MIN_REQUESTS,
-    REPLICATES,
     Estimate,
     Floats,
     block_length,
-    draw_counts,
     interval,
+    over_resamples,
     quantile_rows,
     weighted_sums,
 )
@@ -213,10 +212,14 @@ def _statistics(values: Floats) -> Floats:
 
 def _redrawn(values: Floats, block: int, *, seed: int, stream: int) -> Floats:
     """Return the statistics of resamples, [replicates, statistics]."""
-    counts = draw_counts(len(values), block, replicates=REPLICATES, seed=seed, stream=stream)
-    means = weighted_sums(counts, values) / len(values)
     order = np.argsort(values, kind="stable")
-    return np.column_stack([means, quantile_rows(values[order], counts[:, order], at=QUANTILES)])
+    ordered = values[order]
+
+    def statistics(counts: NDArray[np.float32]) -> Floats:
+        means = weighted_sums(counts, values) / len(values)
+        return np.column_stack([means, quantile_rows(ordered, counts[:, order], at=QUANTILES)])
+
+    return over_resamples(statistics, len(values), block, seed=seed, stream=stream)
 
 
 def _notes(a: OneSide, b: OneSide, *, is_paired: bool, cut: Sequence[str | None]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, least_squares
 
-from calibrate.compare.bootstrap import Floats, block_length, draw_counts, generator_of
+from calibrate.compare.bootstrap import Floats, block_length, generator_of, over_resamples
 from calibrate.fit.initial_guess import robust_nnls
 from calibrate.fit.objective.coefficients import EXTENDED_FITTED, decimals_of
 from calibrate.fit.objective.objective import MOST, robust
@@ -212,9 +212,11 @@ class _StepTask:
         inverse = np.linalg.inv(curvature + pull + LEAST_SLOPE * np.eye(len(found.x)))
         scores = slopes * residual[:, None]
         block = max(block_length(column) for column in scores.T)
-        counts = draw_counts(num_times, block, replicates=REPLICATES, seed=seed, stream=8600)
+        pulled = over_resamples(
+            lambda counts: (counts - 1) @ scores, num_times, block, seed=seed, stream=8600
+        )
         generator = generator_of(seed, 8601)
-        pulled = (counts - 1) @ scores + generator.normal(size=(REPLICATES, len(of_priors))) @ of_priors
+        pulled += generator.normal(size=(REPLICATES, len(of_priors))) @ of_priors
         steps = -pulled @ inverse
         low, high = self.limits()
         return Uncertainty(

@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,13 +9,14 @@ from threadpoolctl import threadpool_limits
 from calibrate.compare.bootstrap import (
     Floats,
     block_length,
-    draw_counts,
     interval,
+    over_resamples,
     quantile_rows,
     weighted_sums,
 )
 from calibrate.compare.metric_errors import correlation
 from calibrate.compare.samples import WeightedSample, spread_of
+from tests.calibrate.compare.drawn import draw_counts
 from tests.coverage_bounds import assert_covers
 
 
@@ -138,3 +141,16 @@ def test_the_ends_of_intervals_do_not_hang_on_the_number_of_threads() -> None:
         assert {name: np.array_equal(alone[name], beside[name]) for name in alone} == dict.fromkeys(
             alone, True
         )
+
+
+def test_memory_does_not_grow_with_the_resamples() -> None:
+    def most_bytes(replicates: int) -> int:
+        tracemalloc.start()
+        over_resamples(
+            lambda counts: counts.mean(axis=1), 100_000, 4, replicates=replicates, seed=1, stream=1
+        )
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    assert most_bytes(120) < 1.1 * most_bytes(60)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from calibrate.compare import metric_errors
+from calibrate.compare import bootstrap, metric_errors
 from calibrate.compare.gaps import Gaps, gaps_of
 from calibrate.compare.metric_errors import Bootstrap, compare
 from calibrate.compare.network import NetworkFigures, client_view, server_view
@@ -163,7 +163,7 @@ def test_of_a_resample_that_is_the_sample_no_distribution_strays() -> None:
 
 def test_every_chunk_of_replicates_is_drawn_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of ten: were each the first again, a hundred replicates would be ten."""
-    monkeypatch.setattr(metric_errors, "CHUNK_CELLS", 400)
+    monkeypatch.setattr(bootstrap, "CHUNK_CELLS", 400)
     values = np.random.default_rng(5).lognormal(size=40)
     sample = WeightedSample.of_requests(values)
     found = metric_errors._replicates(

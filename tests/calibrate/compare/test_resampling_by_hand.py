@@ -11,12 +11,11 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import ks_2samp, rankdata, wasserstein_distance
 
-from calibrate.compare import metric_errors
+from calibrate.compare import bootstrap, metric_errors
 from calibrate.compare.bootstrap import (
     Floats,
     _last_significant_lag,
     block_length,
-    draw_counts,
     quantile_rows,
     weighted_sums,
 )
@@ -25,6 +24,7 @@ from calibrate.compare.metric_errors import Bootstrap, _log_sd, compare, correla
 from calibrate.compare.pair import pair_sides
 from calibrate.compare.rates import COMPARED, COUNTED, Counters, rates_of
 from calibrate.compare.samples import BIN_EDGES, KS_GRID, WeightedSample, spread_of
+from tests.calibrate.compare.drawn import draw_counts
 from tests.calibrate.compare.test_statistics_by_hand import plain_block_length, series_of
 from tests.calibrate.sides import gaps_of, side
 
@@ -265,28 +265,20 @@ def test_every_interval_of_a_metric_is_that_of_its_resamples() -> None:
     assert found.wasserstein_us.high == pytest.approx(found.wasserstein_us.value + np.quantile(area, 0.8))
 
 
-def test_chunks_of_replicates_have_streams_of_their_own_and_the_last_is_cut(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("cells", [4 * N + N - 1, 1])
+def test_resamples_are_the_same_however_many_come_together(
+    cells: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Forty requests in chunks of 4, of ten replicates: the third chunk is of two."""
-    monkeypatch.setattr(metric_errors, "CHUNK_CELLS", 4 * N + N - 1)
+    """Forty requests, ten replicates: four at a time, the last two alone; or one at a time."""
+    monkeypatch.setattr(bootstrap, "CHUNK_CELLS", cells)
     observed, simulated = two_latencies()
     samples = WeightedSample.of_requests(observed), WeightedSample.of_requests(simulated)
     found = metric_errors._replicates(
         (observed, simulated), samples=samples, settings=Bootstrap(replicates=10, seed=2), block=3, stream=7
     )
-    counts = [
-        row
-        for first, size in ((0, 4), (4, 4), (8, 2))
-        for row in plain_counts(N, 3, replicates=size, seed=2, stream=7000 + first)
-    ]
+    counts = plain_counts(N, 3, replicates=10, seed=2, stream=7000)
     due = [resample(simulated, row).mean() - resample(observed, row).mean() for row in counts]
     assert found["error mean"] == pytest.approx(due)
-    monkeypatch.setattr(metric_errors, "CHUNK_CELLS", 1)  # fewer than one replicate: one at a time
-    found = metric_errors._replicates(
-        (observed, simulated), samples=samples, settings=Bootstrap(replicates=3, seed=2), block=3, stream=0
-    )
-    assert len(found["error mean"]) == 3
 
 
 @pytest.mark.parametrize(("n", "is_drawn"), [(7, False), (8, True)])

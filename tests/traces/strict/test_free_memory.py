@@ -9,11 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibrate.compare.bootstrap import draw_counts
 from tests.traces.made import small_trace
 from traces import write_trace
 from traces.console.faults import line_and_code
-from traces.errors import ConfigError
 from traces.strict import free_memory
 from vtwin import main
 
@@ -71,16 +69,6 @@ def test_a_load_is_not_drawn_without_the_memory_for_it(
     lengths = ["--prompt-tokens", "20", "--output-tokens", "2", "--num-requests", "9000000"]
     assert main(["trace", "synth", *load, *lengths, "--output", str(tmp_path / "t")]) == 2
     assert "workload: got about 9,0" in capsys.readouterr().err
-
-
-def test_resamples_of_a_million_requests_are_refused_with_the_size_that_they_need(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(FREE, lambda: 8 << 30)
-    with pytest.raises(
-        ConfigError, match=r"got 1,000 resamples of 1,000,000 requests, which take about 29.8 GiB"
-    ):
-        draw_counts(1_000_000, 5, replicates=1000, seed=1, stream=1)
 
 
 @pytest.mark.skipif(not Path("/proc/meminfo").is_file(), reason="Linux alone says what is free")

@@ -89,6 +89,10 @@ def generator_of(seed: int, stream: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=key))
 
 
+STRETCH = 128
+"""So many values are counted together where a quantile is looked for, and one by one where it lies."""
+
+
 def resamples(
     n: int, block: int, *, replicates: int, seed: int, stream: int
 ) -> Iterator[tuple[slice, NDArray[np.float32]]]:
@@ -152,10 +156,18 @@ def quantile_rows(values: Floats, counts: NDArray[np.float32], *, at: Floats) ->
     ``values`` [m] ascending, ``counts`` [replicates, m] how often each was drawn (integers).
     Linear interpolation at rank q (n - 1), so that a row equals ``numpy.quantile`` of its resample.
     """
-    reached = np.cumsum(counts, axis=1, dtype=np.float64)
+    starts = np.arange(0, len(values), STRETCH)
+    reached = np.cumsum(np.add.reduceat(counts, starts, axis=1, dtype=np.float64), axis=1)
     rank = at[None, :] * (reached[:, -1:] - 1)
     below = np.floor(rank)
     wanted = np.concatenate([below, below + 1], axis=1)
-    passed = np.array([each.searchsorted(of, side="right") for each, of in zip(reached, wanted, strict=True)])
+    stretch = [each.searchsorted(of, side="right") for each, of in zip(reached, wanted, strict=True)]
+    first = starts[np.minimum(stretch, len(starts) - 1)]
+    inside = np.minimum(first[..., None] + np.arange(STRETCH), len(values) - 1)
+    rows = np.arange(len(counts))[:, None]
+    left = wanted - np.where(first > 0, reached[rows, first // STRETCH - 1], 0)
+    passed = first + np.count_nonzero(
+        np.cumsum(counts[rows[..., None], inside], axis=2, dtype=np.float64) <= left[..., None], axis=2
+    )
     lower, upper = np.split(values[np.minimum(passed, len(values) - 1)], 2, axis=1)
     return np.asarray(lower + (rank - below) * (upper - lower), dtype=np.float64)

@@ -76,7 +76,7 @@ class WeightedSample:
     def resampled(self, counts: NDArray[np.float32], quantiles: Floats) -> Floats:
         """Return mean and quantiles of each row of ``counts`` [replicates, requests]."""
         if self.binned is None or self.bin_values is None:
-            drawn, values = counts[:, self.owner], self.values
+            drawn, values = counts.take(self.owner, axis=1), self.values
         else:
             drawn, values = np.asarray(counts @ self.binned, dtype=np.float32), self.bin_values
         total = drawn.sum(axis=1, dtype=np.float64)

@@ -195,7 +195,7 @@ def _redrawn(values: Floats, block: int, *, seed: int, stream: int) -> Floats:
         found = np.empty((len(counts), len(values), len(STATISTICS)))
         for side, (row, order) in enumerate(zip(values, orders, strict=True)):
             found[:, side, 0] = weighted_sums(counts, row) / number
-            found[:, side, 1:] = quantile_rows(row[order], counts[:, order], at=np.array([0.99]))
+            found[:, side, 1:] = quantile_rows(row[order], counts.take(order, axis=1), at=np.array([0.99]))
         return found
 
     return over_resamples(statistics, number, block, seed=seed, stream=stream).swapaxes(0, 1)

@@ -217,7 +217,7 @@ def _redrawn(values: Floats, block: int, *, seed: int, stream: int) -> Floats:
 
     def statistics(counts: NDArray[np.float32]) -> Floats:
         means = weighted_sums(counts, values) / len(values)
-        return np.column_stack([means, quantile_rows(ordered, counts[:, order], at=QUANTILES)])
+        return np.column_stack([means, quantile_rows(ordered, counts.take(order, axis=1), at=QUANTILES)])
 
     return over_resamples(statistics, len(values), block, seed=seed, stream=stream)
 

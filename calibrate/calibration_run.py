@@ -18,7 +18,6 @@ from calibrate.compare.network import server_view
 from calibrate.compare.pair import Pairs, concat, pair, take
 from calibrate.compare.phases import origin_of
 from calibrate.compare.rates import rates_of
-from calibrate.compare.samples import BYTES_PER_REQUEST
 from calibrate.compare.served import RateCurve, rate_curve
 from calibrate.compare.strata import strata_of
 from calibrate.compare.worst_requests import worst_of
@@ -203,12 +202,11 @@ def _with_lasting(
 
 
 def _check_memory(sources: Sequence[NamedTrace]) -> None:
-    """Raise ConfigError where a fit, and the comparison behind it, would take more memory than there is."""
+    """Raise ConfigError where a fit would take more memory than there is."""
     num = sum(len(source.trace) for source in sources)
     tokens = sum(float(source.trace.cells("output_tokens").values.sum()) for source in sources)
-    needed = BYTES_PER_TOKEN * tokens + BYTES_PER_REQUEST * num
     what = f"--fit: got {num:,} requests with {tokens:,.0f} tokens of output"
-    require_memory(f"{what}, which take", round(needed))
+    require_memory(f"{what}, which take", round(BYTES_PER_TOKEN * tokens))
 
 
 def _fitted(

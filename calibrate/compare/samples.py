@@ -10,15 +10,11 @@ from scipy.sparse import csr_array
 
 from calibrate.compare.bootstrap import Floats, quantile_rows, weighted_sums
 from calibrate.compare.gaps import Gaps
-from traces.strict.free_memory import require_memory
 
 BIN_EDGES = ((0.0, 0.9, 1.0), (0, 500, 1200))
 """Pooled gaps are resampled in bins: 500 over the lower 90 %, 700 over the rest, where density is low."""
 KS_GRID = 200
 """Points at which a resample's two distributions are compared; the value itself is exact."""
-
-BYTES_PER_REQUEST = 4 * 8 * KS_GRID
-"""While a resample's distributions are compared: of each of two, its weight below each point, and the sum of those."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +71,25 @@ class WeightedSample:
 
     def resampled(self, counts: NDArray[np.float32], quantiles: Floats) -> Floats:
         """Return mean and quantiles of each row of ``counts`` [replicates, requests]."""
-        if self.binned is None or self.bin_values is None:
-            drawn, values = counts.take(self.owner, axis=1), self.values
-        else:
-            drawn, values = np.asarray(counts @ self.binned, dtype=np.float32), self.bin_values
+        drawn, values = self.drawn(counts)
         total = drawn.sum(axis=1, dtype=np.float64)
         mean = weighted_sums(drawn, values) / total
         return np.column_stack([mean, quantile_rows(values, drawn, at=quantiles)])
+
+    def drawn(self, counts: NDArray[np.float32]) -> tuple[NDArray[np.float32], Floats]:
+        """Return how often each value, or each bin's mean, is drawn in each row of ``counts``, and the values."""
+        if self.binned is None or self.bin_values is None:
+            return counts.take(self.owner, axis=1), self.values
+        return np.asarray(counts @ self.binned, dtype=np.float32), self.bin_values
+
+    def drawn_up_to(self, at: Floats, counts: NDArray[np.float32]) -> Floats:
+        """Return the distribution function at each of these points, ascending, of each row of ``counts``."""
+        drawn, values = self.drawn(counts)
+        num_up_to = np.searchsorted(values, at, side="right")
+        starts = np.unique(np.append(num_up_to[num_up_to < len(values)], 0))
+        reached = np.cumsum(np.add.reduceat(drawn, starts, axis=1, dtype=np.float64), axis=1)
+        before = np.column_stack([np.zeros(len(counts)), reached])
+        return np.asarray(before[:, np.searchsorted(starts, num_up_to)] / reached[:, -1:])
 
     def share_up_to(self, at: Floats) -> Floats:
         """Return the distribution function at each point."""
@@ -105,37 +113,19 @@ class Spread:
     """How far a resample's difference of distributions deviates from the sample's."""
 
     grid: Floats
-    below: tuple[Floats, Floats]
-    total: tuple[Floats, Floats]
+    samples: tuple[WeightedSample, WeightedSample]
     difference: Floats
 
     def reach(self, counts: NDArray[np.float32]) -> tuple[Floats, Floats]:
         """Return, of each row, the greatest abs((F* - G*) - (F - G)) over the grid, and the area below it, µs."""
-        weights = counts.astype(np.float64)
-        shares = [
-            weights @ below / (weights @ total)[:, None]
-            for below, total in zip(self.below, self.total, strict=True)
-        ]
-        difference = np.abs(shares[1] - shares[0] - self.difference)
-        return np.asarray(np.max(difference, axis=1)), weighted_sums(difference[:, :-1], np.diff(self.grid))
+        one, other = (sample.drawn_up_to(self.grid, counts) for sample in self.samples)
+        off = np.abs(other - one - self.difference)
+        return np.asarray(np.max(off, axis=1)), weighted_sums(off[:, :-1], np.diff(self.grid))
 
 
 def spread_of(samples: tuple[WeightedSample, WeightedSample], *, num_requests: int) -> Spread:
-    """Return the two samples' weight below each point of a common grid, by request, which may have none.
-
-    Raises ConfigError where there is too little memory.
-    """
-    require_memory(
-        f"got {num_requests:,} requests, whose distributions take", BYTES_PER_REQUEST * num_requests
-    )
+    """Return the two samples with a common grid, and the difference of their distributions on it."""
     pooled = WeightedSample.of_requests(np.concatenate([side.values for side in samples]))
     grid = np.unique(pooled.statistics(np.linspace(0, 1, KS_GRID))[1:])
-    below, total = [], []
-    for side in samples:
-        column = np.searchsorted(grid, side.values, side="left")
-        shape = (num_requests, len(grid) + 1)
-        mass = csr_array((side.weights, (side.owner, column)), shape=shape).toarray()
-        below.append(np.cumsum(mass, axis=1)[:, : len(grid)])
-        total.append(mass.sum(axis=1))
-    difference = samples[1].share_up_to(grid) - samples[0].share_up_to(grid)
-    return Spread(grid=grid, below=(below[0], below[1]), total=(total[0], total[1]), difference=difference)
+    one, other = (side.drawn_up_to(grid, np.ones((1, num_requests), np.float32))[0] for side in samples)
+    return Spread(grid=grid, samples=samples, difference=other - one)

@@ -80,7 +80,27 @@ def measure_commands() -> list[dict[str, Any]]:
         large = ["replay", "w100000", "--config", "twin.yaml", "--output", "out"]
         rows.append(row("replay of 100,000 requests", best(large, folder), "cpu", 6))
         rows += startup_rows(folder)
+        rows += comparison_rows(folder)
     return rows
+
+
+def comparison_rows(folder: Path) -> list[dict[str, Any]]:
+    """Return what it costs to compare runs, whose resamples grow with their requests."""
+    for stem, num, seed in (("a", 100_000, 1), ("b", 100_000, 2), ("observed", 10_000, 3)):
+        run = ["run", "--config", "twin.yaml", "--rate", "14", "--num-requests", str(num)]
+        timed([*run, "--seed", str(seed), "--output", stem], folder)
+    (folder / "slower.yaml").write_text(TWIN.replace("beta0: 6000", "beta0: 6100"))
+    timed(["replay", "observed", "--config", "slower.yaml", "--output", "simulated"], folder)
+    calibrate = ["calibrate", "observed", "--simulated", "simulated", "--report", "report"]
+    return [
+        row(
+            "compare of two runs of 100,000 requests",
+            best(["compare", "a", "b"], folder, repeats=2),
+            "cpu",
+            10,
+        ),
+        row("calibrate --simulated of 10,000 requests", timed(calibrate, folder), "cpu", 3),
+    ]
 
 
 def startup_rows(folder: Path) -> list[dict[str, Any]]:

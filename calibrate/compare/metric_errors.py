@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -87,6 +87,43 @@ class MetricErrors:
     block: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One metric of the requests that have it on both sides, in order of time.
+
+    ``stream``: of its resamples. ``rows``: which requests. ``per_request``: observed and simulated. ``again``: the
+    latter in further runs [runs, n], None without any. ``sooner``: observed, had the first token come as early as it
+    may have; None where that is known.
+    """
+
+    name: str
+    stream: int
+    rows: NDArray[np.intp]
+    per_request: tuple[Floats, Floats]
+    again: Floats | None
+    sooner: Floats | None
+
+
+def metrics_of(pairs: Pairs, only: Collection[str]) -> Iterator[Metric]:
+    """Yield those of ``only`` that both sides have, in the order of ``METRICS``."""
+    for stream, (name, column) in enumerate(METRICS.items()):
+        observed, simulated = pairs.observed[column].to_numpy(), pairs.simulated[column].to_numpy()
+        rows = np.flatnonzero(np.isfinite(observed) & np.isfinite(simulated))
+        if name not in only or len(rows) == 0:
+            continue
+        early = (
+            pairs.requests["ttft_too_long_us"].to_numpy()[rows] if name in _OF_FIRST_TOKEN else np.zeros(1)
+        )
+        yield Metric(
+            name=name,
+            stream=stream,
+            rows=rows,
+            per_request=(observed[rows], simulated[rows]),
+            again=None if pairs.again is None else pairs.again[:, rows, LATENCIES.index(column)],
+            sooner=np.maximum(observed[rows] - early, 0.0) if early.any() else None,
+        )
+
+
 def compare(
     pairs: Pairs, *, bootstrap: Bootstrap | None = None, only: Collection[str] = tuple(METRICS)
 ) -> dict[str, MetricErrors]:
@@ -94,50 +131,82 @@ def compare(
     settings = bootstrap or Bootstrap()
     gaps = one_basis(pairs.observed_gaps, pairs.simulated_gaps)
     found: dict[str, MetricErrors] = {}
-    for stream, (name, column) in enumerate(METRICS.items()):
-        observed, simulated = pairs.observed[column].to_numpy(), pairs.simulated[column].to_numpy()
-        rows = np.flatnonzero(np.isfinite(observed) & np.isfinite(simulated))
-        no_gaps = name == "itl_us" and 0 in (len(gaps[0].gap_us), len(gaps[1].gap_us))
-        if name not in only or len(rows) == 0 or no_gaps:
+    for metric in metrics_of(pairs, only):
+        if metric.name == "itl_us" and 0 in (len(gaps[0].gap_us), len(gaps[1].gap_us)):
             continue
-        if name == "itl_us":
+        rows = metric.rows
+        if metric.name == "itl_us":
             sides = [side.take(rows, num_requests=len(pairs)) for side in gaps]
             samples = [WeightedSample.of_gaps(side, num_requests=len(rows)) for side in sides]
         else:
-            samples = [
-                WeightedSample.of_requests(observed[rows]),
-                WeightedSample.of_requests(simulated[rows]),
-            ]
-        again = None if pairs.again is None else pairs.again[:, rows, LATENCIES.index(column)]
-        found[name] = compare_metric(
-            (observed[rows], simulated[rows]),
+            samples = [WeightedSample.of_requests(side) for side in metric.per_request]
+        found[metric.name] = compare_metric(
+            metric.per_request,
             samples=(samples[0], samples[1]),
             settings=settings,
-            stream=stream,
-            basis=gaps[0].basis if name == "itl_us" else None,
-            again=again,
+            stream=metric.stream,
+            basis=gaps[0].basis if metric.name == "itl_us" else None,
+            again=metric.again,
         )
-        if name in _OF_FIRST_TOKEN and (early := pairs.requests["ttft_too_long_us"].to_numpy()[rows]).any():
-            sooner = np.maximum(observed[rows] - early, 0.0)
+        if metric.sooner is not None:
             other = compare_metric(
-                (sooner, simulated[rows]),
-                samples=(WeightedSample.of_requests(sooner), samples[1]),
+                (metric.sooner, metric.per_request[1]),
+                samples=(WeightedSample.of_requests(metric.sooner), samples[1]),
                 settings=settings,
-                stream=stream,
-                again=again,
+                stream=metric.stream,
+                again=metric.again,
             )
-            found[name] = _with_both(found[name], other)
+            found[metric.name] = _with_both(found[metric.name], other)
     return found
+
+
+def relative_errors(
+    pairs: Pairs, *, bootstrap: Bootstrap, only: Collection[str]
+) -> dict[str, tuple[Estimate, Estimate]]:
+    """Return MAPE and bias by metric: ``compare``'s, a fifth of its work."""
+    found = {}
+    for metric in metrics_of(pairs, only):
+        found[metric.name] = _relative_alone(metric, metric.per_request[0], bootstrap)
+        if metric.sooner is not None:
+            other = _relative_alone(metric, metric.sooner, bootstrap)
+            mape, bias = (hull(one, two) for one, two in zip(found[metric.name], other, strict=True))
+            found[metric.name] = mape, bias
+    return found
+
+
+def _relative_alone(metric: Metric, observed: Floats, settings: Bootstrap) -> tuple[Estimate, Estimate]:
+    """Return MAPE and bias of one metric, with intervals where its requests are enough."""
+    per_request, n = (observed, metric.per_request[1]), len(observed)
+    once = np.ones((1, n), np.float32)
+    values = [float(each[0]) for each in _relative_errors(per_request, once)]
+    if n < MIN_REQUESTS:
+        return Estimate(value=finite(values[0])), Estimate(value=finite(values[1]))
+    runs = None if metric.again is None else FurtherRuns.of(per_request[1], metric.again, has_gaps=True)
+    drawn = np.empty((2, settings.replicates))
+    for which, counts in resamples(
+        n,
+        block_length(_relative(per_request[1] - observed, observed)),
+        replicates=settings.replicates,
+        seed=settings.seed,
+        stream=1000 * metric.stream,
+    ):
+        pace = None if runs is None else runs.usual[runs.number(which.start, len(counts))]
+        drawn[:, which] = _relative_errors(per_request, counts, pace=pace)
+    mape, bias = (
+        interval(value, each, level=settings.level) for value, each in zip(values, drawn, strict=True)
+    )
+    return mape, bias
+
+
+def hull(one: Estimate, two: Estimate) -> Estimate:
+    """Return the first with an interval that reaches over both; as it is where one of them has none."""
+    if one.low is None or one.high is None or two.low is None or two.high is None:
+        return one
+    return replace(one, low=min(one.low, two.low), high=max(one.high, two.high))
 
 
 def _with_both(found: MetricErrors, other: MetricErrors) -> MetricErrors:
     """Return the errors with intervals that reach over both: TTFT as recorded, and as early as it may have been."""
-
-    def hull(one: Estimate, two: Estimate) -> Estimate:
-        if one.low is None or one.high is None or two.low is None or two.high is None:
-            return one
-        return replace(one, low=min(one.low, two.low), high=max(one.high, two.high))
-
     return replace(
         found,
         error={name: hull(each, other.error[name]) for name, each in found.error.items()},

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from calibrate.compare.bootstrap import (
     MIN_REQUESTS,
@@ -65,7 +66,7 @@ class _Side:
     amount: Floats
     per: Floats
 
-    def rate(self, counts: Floats) -> Floats:
+    def rate(self, counts: NDArray[np.floating]) -> Floats:
         """Return the rate of each row of ``counts`` [replicates, rows]."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(weighted_sums(counts, self.amount) / weighted_sums(counts, self.per))

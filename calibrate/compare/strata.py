@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from calibrate.compare.bootstrap import MIN_REQUESTS, Estimate
-from calibrate.compare.metric_errors import Bootstrap, compare
+from calibrate.compare.metric_errors import Bootstrap, relative_errors
 from calibrate.compare.pair import KINDS, Pairs, take
 
 BY = ("prompt_tokens", "output_tokens", "in_flight", "window_s")
@@ -117,13 +117,13 @@ def _stratum(
     bounds: tuple[float, float] | None = None,
     value: str | None = None,
 ) -> Stratum:
-    errors = compare(take(pairs, chosen), bootstrap=settings, only=METRICS)
+    errors = relative_errors(take(pairs, chosen), bootstrap=settings, only=METRICS)
     return Stratum(
         by=by,
         low=None if bounds is None else bounds[0],
         high=None if bounds is None else bounds[1],
         value=value,
         n=int(np.count_nonzero(chosen)),
-        mape={name: each.mape for name, each in errors.items()},
-        bias={name: each.bias for name, each in errors.items()},
+        mape={name: mape for name, (mape, _) in errors.items()},
+        bias={name: bias for name, (_, bias) in errors.items()},
     )

@@ -222,7 +222,9 @@ class _StepTask:
         return Uncertainty(
             replicates=np.clip(found.x + steps, low, high) * self.scale,
             covariance=np.cov(steps * self.scale, rowvar=False),
-            correlation=np.corrcoef(steps + LEAST_SLOPE * generator.normal(size=steps.shape), rowvar=False),
+            correlation=np.asarray(
+                np.corrcoef(steps + LEAST_SLOPE * generator.normal(size=steps.shape), rowvar=False)
+            ),
             condition_number=float(np.sqrt(np.linalg.cond(curvature + LEAST_SLOPE * np.eye(len(found.x))))),
             prior_share=np.clip(np.diag(pull) * np.diag(inverse), 0.0, 1.0),
         )

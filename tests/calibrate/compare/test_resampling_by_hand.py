@@ -20,8 +20,8 @@ from calibrate.compare.bootstrap import (
     weighted_sums,
 )
 from calibrate.compare.gaps import Gaps
-from calibrate.compare.metric_errors import Bootstrap, _log_sd, compare, correlation
-from calibrate.compare.pair import pair_sides
+from calibrate.compare.metric_errors import Bootstrap, _log_sd, compare, correlation, relative_errors
+from calibrate.compare.pair import LATENCIES, pair_sides
 from calibrate.compare.rates import COMPARED, COUNTED, Counters, rates_of
 from calibrate.compare.samples import BIN_EDGES, KS_GRID, WeightedSample, spread_of
 from tests.calibrate.compare.drawn import draw_counts
@@ -413,3 +413,20 @@ def test_gaps_of_one_side_only_are_no_metric() -> None:
     found = compare(pair_sides(some, some))
     assert found["itl_us"].observed["mean"] == pytest.approx(20)
     assert (found["itl_us"].basis, found["e2e_us"].basis) == ("events", None)
+
+
+@pytest.mark.parametrize("is_again", [False, True])
+@pytest.mark.parametrize("early_us", [0.0, 40.0])
+def test_the_errors_of_a_kind_of_requests_are_those_of_a_whole_comparison(
+    is_again: bool, early_us: float
+) -> None:
+    generator = np.random.default_rng(3)
+    ids, draw = [str(i) for i in range(30)], lambda: generator.lognormal(5, 0.3, 30).tolist()
+    one = side(ids, ttft=draw(), ttft_too_long_us=early_us)
+    again = generator.lognormal(5, 0.3, (4, 30, len(LATENCIES))) if is_again else None
+    pairs = pair_sides(one, replace(side(ids, ttft=draw()), again=again))
+    settings, only = Bootstrap(replicates=50), ("ttft_us", "tpot_us", "e2e_us")
+    whole = compare(pairs, bootstrap=settings, only=only)
+    assert relative_errors(pairs, bootstrap=settings, only=only) == {
+        name: (each.mape, each.bias) for name, each in whole.items()
+    }

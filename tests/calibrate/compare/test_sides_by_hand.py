@@ -23,7 +23,7 @@ from calibrate.compare.engine_steps import (
 )
 from calibrate.compare.gaps import Gaps, gaps_of, one_basis
 from calibrate.compare.judged_errors import JudgedError, judged_errors
-from calibrate.compare.metric_errors import MetricErrors, compare, correlation
+from calibrate.compare.metric_errors import MetricErrors, compare, correlation, relative_errors
 from calibrate.compare.network import NetworkFigures, client_view, parse_network, server_view
 from calibrate.compare.pair import (
     concat,
@@ -466,9 +466,9 @@ def test_twelve_kinds_at_most_are_told_and_four_hundred_resamples_drawn(
 
     def noted(chosen: Any, *, bootstrap: Bootstrap, only: Any) -> Any:  # noqa: ANN401
         asked.append(bootstrap.replicates)
-        return compare(chosen, bootstrap=replace(bootstrap, replicates=2), only=only)
+        return relative_errors(chosen, bootstrap=replace(bootstrap, replicates=2), only=only)
 
-    monkeypatch.setattr(strata, "compare", noted)
+    monkeypatch.setattr(strata, "relative_errors", noted)
     found = [
         each for each in strata_of(pairs, bootstrap=Bootstrap(replicates=1000)) if each.by == "tenant_id"
     ]

@@ -15,7 +15,7 @@ Compatibility = Literal["vllm", "blis"]
 
 KVOffloading = Literal["native", "shared", "blis"]
 
-Batching = Literal["vllm", "orca", "sarathi", "static"]
+Batching = Literal["vllm", "orca", "sarathi", "static", "vllm-v0"]
 
 Record = Literal["none", "spans", "steps", "blocks", "tokens"]
 """What a run writes down: nothing; spans of steps, which give inter-token latencies; every step (one at a time);

@@ -217,7 +217,7 @@ def in_the_way_of_offloading(settings: Callable[[str], object]) -> tuple[str, ob
     """
     for name, needed in WITHOUT_NATIVE_OFFLOADING:
         value = settings(name)
-        if value != needed:
+        if value != needed and (name, value) != ("batching", "vllm-v0"):
             return name, value, needed
     return None
 
@@ -442,6 +442,7 @@ def _check_batching(config: EngineSettings) -> None:
     """Raise InvalidConfig on settings that a scheduler other than vLLM's does not have, or is not simulated with."""
     if config.batching == "vllm":
         return
+    is_v0 = config.batching == "vllm-v0"
     for name, off in (
         ("async_scheduling", False),
         ("enable_prefix_caching", False),
@@ -452,9 +453,11 @@ def _check_batching(config: EngineSettings) -> None:
         ("max_loras", 0),
         ("scheduling_policy", "fcfs"),
         ("compatibility", "vllm"),
+        *((("enable_chunked_prefill", False), ("scheduler_reserve_full_isl", True)) if is_v0 else ()),
     ):
         value = getattr(config, name)
-        if value != off:
+        has = name == "enable_prefix_caching" or (name, config.kv_offloading) == ("num_cpu_blocks", "native")
+        if value != off and not (is_v0 and has):
             shown, expected = (str(each).lower() for each in (value, off))
             raise InvalidConfig(f"{name}: got {shown} with batching {config.batching}, expected {expected}")
     if config.batching == "sarathi" and not config.enable_chunked_prefill:

@@ -24,7 +24,7 @@ WAITING, RUNNING, PREEMPTED, FINISHED, REJECTED, ABORTED, PENDING, WAITING_FOR_R
 """Where a request is. PENDING: not yet in the engine's queue. WAITING_FOR_REMOTE_KVS: it has its blocks, and another
 engine fills them."""
 
-VLLM, ORCA, SARATHI, STATIC = 0, 1, 2, 3
+VLLM, ORCA, SARATHI, STATIC, VLLM_V0 = 0, 1, 2, 3, 4
 """Which requests are put into a batch (``sim/engine/optional/batching.py``)."""
 
 FCFS, BY_URGENCY = 0, 1
@@ -446,7 +446,7 @@ SETTINGS = np.dtype(
             "waits_for_output",
             np.int64,
         ),  # async with stages: a request whose token is in flight sits a step out
-        ("batching", np.int64),  # VLLM, ORCA, SARATHI or STATIC
+        ("batching", np.int64),  # VLLM, ORCA, SARATHI, STATIC or VLLM_V0
         ("prefill_schedule_interval", np.int64),
         ("cuts_shares", np.int64),  # a running request's share may end at a state, or before an image
         ("notes_shares", np.int64),  # a share means something to the encoder or to transfers of KV

@@ -13,6 +13,7 @@ from sim.engine.dtypes import (
     SAMPLES,
     SARATHI,
     VLLM,
+    VLLM_V0,
     WAITING_FOR_REMOTE_KVS,
 )
 from sim.engine.kv_cache.allocate_slots import reserve
@@ -470,14 +471,26 @@ def schedule_reserving(s: State, batch: int) -> None:
 
 @phase
 def schedule_otherwise(s: State, batch: int) -> None:
-    """Fill a batch as orca, sarathi or static would."""
+    """Fill a batch as vLLM's first engine, orca, sarathi or static would."""
     settings, current = s.engine[0].settings, s.engine[0].current_step
+    if settings.batching == VLLM_V0:
+        schedule_prompts_first(s, batch)
+        return
     is_stopped = is_stopped_by_company(s)
     schedule_decodes(s, batch)
     if settings.batching == SARATHI:
         schedule_chunks(s, batch)
     if current.num_preempted == 0 and not is_stopped:
         schedule_reserving(s, batch)
+
+
+@phase
+def schedule_prompts_first(s: State, batch: int) -> None:
+    """Fill a batch as vLLM's first engine would: with prompts, or else with decodes."""
+    if not s.engine[0].settings.has_loads or schedule_held(s, batch, 0):
+        schedule_waiting(s, batch, 0)
+    if s.batches[batch].num_entries == 0:
+        schedule_running(s, batch, 0)
 
 
 @phase

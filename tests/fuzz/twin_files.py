@@ -235,6 +235,7 @@ POLICIES = (
     "routing: {policy: least-loaded, ties: random},"
     " admission: {policy: tenant-budget, budgets: {acme: 0.5}, rejects_all: true}",
     "routing: {policy: weighted, scorers: {prefix-affinity: 3}, prefix_capacity_blocks: 900}",
+    "routing: {policy: kube-proxy, mode: ipvs, keep_alive_us: 90}",
     "routing: {policy: vllm-dp, clients: 2, client: 1}, admission: {policy: tier-shed, max_load: 10, min_priority: 3}",
 )
 """Each has keys of its own."""

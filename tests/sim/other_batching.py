@@ -1,4 +1,4 @@
-"""Orca, static batching and Sarathi-Serve written once more, as slow and short as they go: the rules of their papers.
+"""Orca, static batching, Sarathi-Serve and vLLM's first engine written once more, as slow and short as they go.
 
 What they share with vLLM's reference is the pool of blocks, the loop and the bookkeeping; who is put into a batch is
 written anew, with lists and nothing of ``sim/engine``.
@@ -107,4 +107,24 @@ class Sarathi(Reserving):
         batch.shares[request] = 1
 
 
-REFERENCES = {"orca": Reserving, "static": Static, "sarathi": Sarathi}
+class FirstEngine(Reference):
+    """vLLM's first engine without chunked prefill: whole prompts while any fits, else a token for each that runs."""
+
+    def schedule(self) -> Batch:
+        self.has_finished = False
+        batch = Batch(row={"preempted": [], "hits": []}, shares={}, samples=set())
+        self.cap, self.budget = self.config.max_model_len + 1, self.config.max_num_batched_tokens
+        self.schedule_waiting(batch)
+        if not batch.shares:
+            self.schedule_running(batch)
+        self.describe(batch)
+        return batch
+
+    def fits(self, request: Request, hits: list[int], n: int) -> bool:
+        """Blocks that are in use already are charged once more."""
+        kept_free = int(self.config.watermark * self.config.num_gpu_blocks)
+        num_tokens = max(len(hits) * self.config.block_size + n, request.num_tokens)
+        return self.num_blocks(num_tokens) + kept_free <= len(self.pool.free)
+
+
+REFERENCES = {"orca": Reserving, "static": Static, "sarathi": Sarathi, "vllm-v0": FirstEngine}

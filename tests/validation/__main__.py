@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.validation import (
     advice,
     agents,
+    aibrix,
     capacity_coverage,
     carried,
     carried_traces,
@@ -50,6 +51,7 @@ def main() -> None:
         choices=(
             "advice",
             "agents",
+            "aibrix",
             "rollouts",
             "production",
             "cpu",
@@ -85,6 +87,7 @@ def main() -> None:
             "rollouts": lambda: rollout_coverage.table(Path(work)),
             "advice": lambda: advice.table(Path(work)),
             "agents": lambda: agents.table(options.data),
+            "aibrix": lambda: aibrix.table(options.data),
             "production": lambda: production.table(options.data, Path(work)),
             "cpu": lambda: cpu.table(options.data, Path(work), tuple(options.models)),
             "h100": lambda: h100.table(Path(work), tuple(options.models)),

@@ -11,6 +11,7 @@ ROUTING_NAMES = (
     "random",
     "power-of-two",
     "session",
+    "kube-proxy",
     "least-loaded",
     "always-busiest",
     "weighted",
@@ -99,6 +100,16 @@ CLUSTER_KEYS: tuple[Key, ...] = (
         choices=(*ROUTING_NAMES, "module:attribute"),
         meaning="`module:attribute` is a function of yours, `FILE.py:function` one in a file next to TWIN.yaml "
         "(`sim.cluster.routing.own`); it needs `--allow-code`.",
+    ),
+    choice(
+        "routing.mode",
+        ("iptables", "ipvs"),
+        "`kube-proxy` only. Its mode: any instance for a new connection, or the next in turn.",
+    ),
+    integer(
+        "routing.keep_alive_us",
+        5_000_000,
+        "`kube-proxy` only. How long an idle connection is kept; 5 s in OpenAI's client and in vLLM's server.",
     ),
     choice(
         "routing.ties",

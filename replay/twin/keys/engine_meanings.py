@@ -87,7 +87,7 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "language_model_only": "No encoder: a trace's images are tokens that can be cut anywhere, as text.",
     "batching": "Which requests are put into a batch: by vLLM's rule, or for comparison by that of Orca, "
     "Sarathi-Serve or static batching (docs/explanation/batching.md), which have no async scheduling and no prefix "
-    "cache.",
+    "cache; `vllm-v0`: vLLM's first engine without chunked prefill.",
     "frontend": "The API server's checks and clamps of prompt and output length; `none`: the engine alone.",
 }
 """What each field of sim.EngineConfig means; its name, default and type are taken from the dataclass."""

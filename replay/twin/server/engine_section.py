@@ -26,6 +26,10 @@ from traces import ConfigError, cut
 from traces.strict.section import Section
 from traces.strict.yaml_nodes import place
 
+NOT_OF_V0 = ("async_scheduling", "enable_chunked_prefill")
+NOT_OF_OTHERS = ("async_scheduling", "enable_prefix_caching")
+"""What is off with ``batching: vllm-v0``, and with the other schedulers, unless the file says so itself."""
+
 
 def read_version(root: Section) -> str:
     """Return the version whose scheduling rules hold."""
@@ -55,8 +59,8 @@ def read_engine(
     if root.text("compatibility", choices=get_args(Compatibility)) == "blis":
         given["compatibility"] = "blis"
         given["async_scheduling"] = given.get("async_scheduling") or False
-    if given.get("batching") not in {None, "vllm"}:  # the others have neither
-        for name in ("async_scheduling", "enable_prefix_caching"):
+    if (batching := given.get("batching")) not in {None, "vllm"}:
+        for name in NOT_OF_V0 if batching == "vllm-v0" else NOT_OF_OTHERS:
             given[name] = given.get(name) or False
     if given.get("num_speculative_tokens"):
         given["seed"] = seed

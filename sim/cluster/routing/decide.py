@@ -12,6 +12,7 @@ from sim.cluster.arrays import NOWHERE
 from sim.cluster.fleet import Fleet, RequestTable, num_prompt_ids
 from sim.cluster.routing import router_state as st
 from sim.cluster.routing.cache_aware import choose_by_tree, enter_tree
+from sim.cluster.routing.connections import choose_by_connection, leave_connection, take_connection
 from sim.cluster.routing.kv_cost import choose_by_cost, hold_blocks, release_blocks
 from sim.cluster.routing.prefix_tree import drop_sender, has_room_for_insert
 from sim.cluster.routing.recent import keep_at_most, num_free_slots, oldest_key
@@ -55,9 +56,17 @@ def choose_instance(router: Router, fleet: Fleet, requests: RequestTable, reques
         return choose_at_random(router, fleet, request)
     if policy == st.POWER_OF_TWO:
         return choose_of_two(router, fleet, request)
-    if policy == st.SESSION:
-        return choose_by_session(router, fleet, requests, request)
+    if policy in (st.SESSION, st.KUBE_PROXY):
+        return choose_again(router, fleet, requests, request, time_us)
     return choose_by_looking(router, fleet, requests, request, time_us)
+
+
+@phase
+def choose_again(router: Router, fleet: Fleet, requests: RequestTable, request: int, time_us: int) -> int:
+    """Return the choice of a policy that keeps to one made before."""
+    if router.settings[0].policy == st.SESSION:
+        return choose_by_session(router, fleet, requests, request)
+    return choose_by_connection(router, fleet, request, time_us)
 
 
 @phase
@@ -101,6 +110,8 @@ def note_routed(router: Router, fleet: Fleet, requests: RequestTable, request: i
         enter_tree(router, fleet, requests, request, instance)
     elif settings.policy == st.KV_COST:
         hold_blocks(router, fleet, requests, request, instance)
+    elif settings.policy == st.KUBE_PROXY:
+        take_connection(router, request, instance)
 
 
 @phase
@@ -111,11 +122,15 @@ def note_first_token(router: Router, requests: RequestTable, request: int, insta
 
 
 @phase
-def note_finished(router: Router, fleet: Fleet, requests: RequestTable, request: int, instance: int) -> None:
+def note_finished(
+    router: Router, fleet: Fleet, requests: RequestTable, request: int, instance: int, time_us: int
+) -> None:
     """Note that a request has left its instance, for any reason."""
     fleet.instances[instance].num_in_flight -= 1
     if router.settings[0].policy == st.KV_COST:
         release_blocks(router, fleet, requests, request, instance)
+    elif router.settings[0].policy == st.KUBE_PROXY:
+        leave_connection(router, request, time_us)
 
 
 @phase

@@ -17,6 +17,7 @@ from sim.cluster.routing.routing_policies import (
     SCORERS,
     AlwaysBusiest,
     CacheAware,
+    KubeProxy,
     KvCost,
     LeastLoaded,
     OwnPolicy,
@@ -43,6 +44,7 @@ POLICIES = (
     VllmDp,
     CacheAware,
     KvCost,
+    KubeProxy,
 )
 (
     ROUND_ROBIN,
@@ -55,6 +57,7 @@ POLICIES = (
     VLLM_DP,
     CACHE_AWARE,
     KV_COST,
+    KUBE_PROXY,
 ) = range(len(POLICIES))
 
 DP_FIXED_START, DP_ROTATING, DP_IN_FLIGHT_FLOOR = 0, 1, 2
@@ -67,7 +70,11 @@ SETTINGS = np.dtype(
         ("stream", np.int64),  # of its draws (``sim/cluster/draws.py``), and the next
         ("counts_twice", np.int64),  # compatibility blis: load = waiting + running + in flight
         ("has_random_ties", np.int64),
-        ("next_place", np.int64),  # round-robin: decisions so far; vllm-dp: where the next scan begins
+        (
+            "next_place",
+            np.int64,
+        ),  # round-robin: decisions so far; vllm-dp: where the next scan begins; kube-proxy: of
+        # the request in hand in ``connections``
         # weighted
         ("keeps_prefixes", np.int64),
         ("asks_caches", np.int64),
@@ -92,6 +99,11 @@ SETTINGS = np.dtype(
         ("decode_active_request_weight", np.float64),
         ("temperature", np.float64),
         ("num_active_pairs", np.int64),
+        # kube-proxy
+        ("keep_alive_us", np.int64),
+        ("num_connections", np.int64),
+        ("takes_turns", np.int64),
+        ("num_opened", np.int64),
     ],
     align=True,
 )
@@ -101,6 +113,12 @@ WORK = np.dtype(
     align=True,
 )
 """What a router has put on an instance: since the last snapshot; prompts without a first token; blocks in use."""
+
+CONNECTION = np.dtype(
+    [("instance", np.int64), ("request", np.int64), ("idle_since_us", np.int64)],
+    align=True,
+)
+"""A connection: where to, which request used it last, and since when none does (``connections.BUSY``: one does)."""
 
 
 class Router(NamedTuple):
@@ -117,6 +135,8 @@ class Router(NamedTuple):
     tree: PrefixTree  # cache-aware
     active: NDArray[np.int64]  # kv-cost: per block the instances where a request in flight has it, as bits
     num_active: Records  # kv-cost: map from (instance, block) to how many requests have it
+    connections: Records  # kube-proxy: CONNECTION, those that are open, the first opened first
+    connection_of: Int64s  # kube-proxy: per request its place there while it uses one
 
 
 FIRST_CAPACITY = 1024
@@ -140,6 +160,7 @@ def new_router(
     num_instances, num_blocks = len(fleet.instances), int(requests.hash_ids.max(initial=-1)) + 1
     keeps_prefixes = isinstance(policy, Weighted) and needs_prefixes(policy)
     is_tree, is_cost = isinstance(policy, CacheAware), isinstance(policy, KvCost)
+    num_connections = len(requests.prompt_tokens) if isinstance(policy, KubeProxy) else 0
     num_sessions = int(requests.session.max(initial=-1)) + 1 if isinstance(policy, Session) else 0
     return Router(
         settings=settings_of(policy, fleet, seed=seed, stream=stream, compatibility=compatibility),
@@ -157,6 +178,8 @@ def new_router(
         tree=new_prefix_tree(num_instances, capacity=FIRST_CAPACITY if is_tree else 1),
         active=np.zeros((num_blocks if is_cost else 0, num_words(num_instances)), np.int64),
         num_active=new_pairs(FIRST_CAPACITY if is_cost else 0),
+        connections=records(num_connections, CONNECTION),
+        connection_of=np.full(num_connections, -1, np.int64),
     )
 
 
@@ -205,6 +228,9 @@ def settings_of(
             "eviction_interval_us",
         ):
             settings[name] = getattr(policy, name)
+    elif isinstance(policy, KubeProxy):
+        settings["keep_alive_us"] = policy.keep_alive_us
+        settings["takes_turns"] = policy.mode == "ipvs"
     elif isinstance(policy, KvCost):
         for setting in fields(policy):
             settings[setting.name] = getattr(policy, setting.name)

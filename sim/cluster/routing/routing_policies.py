@@ -10,6 +10,7 @@ from sim.cluster.setting_checks import built_in, check_choice, check_integer, ch
 from sim.config import InvalidConfig
 
 TieBreak = Literal["first", "random"]
+ServiceMode = Literal["iptables", "ipvs"]
 Owner = Literal["creator", "least-loaded"]
 
 SCORERS = (
@@ -64,6 +65,25 @@ class Session:
     """Where the session went before; a new session, or a request without one, goes anywhere at random."""
 
     name: ClassVar[str] = "session"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeProxy:
+    """A Kubernetes service: chooses for a new connection; a connection that is kept stays with its instance.
+
+    One client sends all requests. It takes the idle connection that was opened first, and closes one that has been idle
+    for longer than ``keep_alive_us`` (``sim.cluster.routing.connections``). ``mode``: kube-proxy's; ``iptables``
+    chooses any candidate for a new connection, ``ipvs`` the next in turn.
+    """
+
+    name: ClassVar[str] = "kube-proxy"
+    mode: ServiceMode = "iptables"
+    keep_alive_us: int = 5_000_000
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        check_choice("mode", self.mode, ServiceMode)
+        check_integer("keep_alive_us", self.keep_alive_us, least=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +238,7 @@ RoutingPolicy = (
     | RandomChoice
     | PowerOfTwo
     | Session
+    | KubeProxy
     | LeastLoaded
     | AlwaysBusiest
     | Weighted
@@ -232,6 +253,7 @@ ROUTING_POLICIES: dict[str, Callable[..., RoutingPolicy]] = {
     "random": RandomChoice,
     "power-of-two": PowerOfTwo,
     "session": Session,
+    "kube-proxy": KubeProxy,
     "least-loaded": LeastLoaded,
     "always-busiest": AlwaysBusiest,
     "weighted": Weighted,

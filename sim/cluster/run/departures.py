@@ -69,9 +69,9 @@ def hold_adapter(world: World, request: int, instance: int) -> None:
 
 
 @part
-def leave_instance(world: World, request: int, instance: int) -> None:
+def leave_instance(world: World, request: int, instance: int, time_us: int) -> None:
     """Take a request out of all counts of an instance."""
-    note_finished(world.router, world.fleet, world.requests, request, instance)
+    note_finished(world.router, world.fleet, world.requests, request, instance, time_us)
     adapter = world.requests.adapter[request]
     if adapter == NOWHERE:
         return
@@ -94,7 +94,7 @@ def hear(world: World, request: int, kind: int, time_us: int) -> None:
             world.fleet.adapters[journey.instance, world.requests.adapter[request]] = ACTIVE_ADAPTER
     if kind == dt.GOT_FIRST_TOKEN:
         return
-    leave_instance(world, request, journey.instance)
+    leave_instance(world, request, journey.instance, time_us)
     if world.loop[0].has_queue:
         note_departed(world.sheddable, request)
     is_late = world.loop[0].has_deadlines and NEVER < world.deadline_us[request] < time_us

@@ -71,21 +71,20 @@ def send_to_prefill(world: World, request: int, time_us: int) -> bool:
     journey.prefill_instance, journey.is_prefilling = prefill, 1
     world.transfers[request].do_remote_decode = 1
     if not hand_over(world, request, prefill, time_us):
-        leave_prefill(world, request)
+        leave_prefill(world, request, time_us)
         return False
     plan_step(world, prefill)
     return True
 
 
 @phase
-def leave_prefill(world: World, request: int) -> None:
+def leave_prefill(world: World, request: int, time_us: int) -> None:
     """Take a request out of all counts of its prefill instance."""
     journey = world.journeys[request]
     journey.is_prefilling = 0
     note_first_token(world.prefill_router, world.requests, request, journey.prefill_instance)
-    note_finished(
-        world.prefill_router, world.prefill_fleet, world.requests, request, journey.prefill_instance
-    )
+    instance = journey.prefill_instance
+    note_finished(world.prefill_router, world.prefill_fleet, world.requests, request, instance, time_us)
 
 
 # -- to its decode instance -----------------------------------------------------------------------------------
@@ -98,7 +97,7 @@ def hear_of_prefill(world: World, request: int, kind: int, time_us: int) -> None
     if kind == dt.GOT_FIRST_TOKEN or journey.exit != 0:  # lost with its token on the way
         return
     if journey.is_prefilling:
-        leave_prefill(world, request)
+        leave_prefill(world, request, time_us)
     if kind == dt.GAVE_UP:
         hear(world, request, kind, time_us)
         return
@@ -184,7 +183,7 @@ def drop_from_engine(world: World, request: int, time_us: int) -> bool:
         return False
     drop_request(state, request)
     if journey.is_prefilling:
-        leave_prefill(world, request)
+        leave_prefill(world, request, time_us)
     release_unasked(world, request, time_us)
     plan_step(world, instance)
     return True

@@ -190,7 +190,7 @@ def evict(world: World, request: int, time_us: int) -> None:
     """Take a request off its instance."""
     if not drop_from_engine(world, request, time_us):  # in the step that is under way: it comes to its end
         return
-    leave_instance(world, request, world.journeys[request].instance)
+    leave_instance(world, request, world.journeys[request].instance, time_us)
     leave_admitted(world, request, EVICTED, time_us)
 
 
@@ -263,7 +263,7 @@ def send_to(world: World, request: int, instance: int, time_us: int) -> None:
         is_taken = hand_over(world, request, instance, time_us)
     if not is_taken:
         note_first_token(world.router, world.requests, request, instance)
-        leave_instance(world, request, instance)
+        leave_instance(world, request, instance, time_us)
         tell_refusal(world, request, time_us)
         return
     if loop.has_queue:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.engine.dtypes import NEVER
+from sim.engine.dtypes import NEVER, VLLM_V0
 from sim.engine.kv_cache.blocks import get_new_block, touch
 from sim.engine.kv_cache.cpu_tier import is_on_cpu, offload_next, take_from_cpu
 from sim.engine.kv_cache.prefix_cache import (
@@ -103,7 +103,10 @@ def fits(s: State, request: int, num_new_tokens: int, num_evictable: int) -> boo
     )
     totals = s.engine[0].totals
     charged = num_evictable - current.num_hit_blocks
-    if queues.num_running > 0:
+    is_v0 = settings.batching == VLLM_V0  # charges a prompt's blocks, cached and in use or not
+    if is_v0:
+        charged = 0
+    if queues.num_running > 0 or is_v0:
         charged += settings.watermark_blocks
     if settings.scheduler_reserve_full_isl:
         full = cdiv(min(r.num_tokens, settings.max_model_len), settings.block_size)

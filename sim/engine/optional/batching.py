@@ -1,7 +1,7 @@
-"""``engine.batching``: what orca, sarathi and static put into a batch; vLLM's own rule is in ``schedule``.
+"""``engine.batching``: what others than vLLM's scheduler put into a batch; vLLM's own rule is in ``schedule``.
 
-1. All three: first come, first served. No prefix cache. Every running request that decodes gets its token in every
-   step, in the order of admission; no token budget stops it.
+1. Orca, sarathi and static: first come, first served. No prefix cache. Every running request that decodes gets its
+   token in every step, in the order of admission; no token budget stops it.
 2. Orca and static: at admission a request reserves blocks for its prompt and all the tokens that it may make. There is
    no token budget: a prompt is computed in one piece. None is ever preempted.
 3. Static: while any request runs none is admitted. A batch runs to its end; one that is done early leaves, and gives
@@ -11,6 +11,11 @@
    its known tokens. A decode that finds no block preempts the one admitted last, which may be itself; that one goes to
    the front of the queue and computes all its known tokens again.
 5. Sarathi: a request decodes where one output token is all that it has to compute.
+6. vllm-v0, vLLM's first engine without chunked prefill: a step computes whole prompts, as many from the head of the
+   queue as the token budget takes, or, where none is admitted, one token for each running request. Prompts go first:
+   while they come, nobody decodes. A prompt is admitted where as many blocks as it has are free beside the watermark,
+   whatever of it is cached; cached tokens take nothing of the budget. (vllm 0.8.5 core/scheduler.py:
+   _schedule_default, _schedule_prefills; core/block_manager.py: can_allocate.)
 
 Orca: Yu et al., "Orca: A Distributed Serving System for Transformer-Based Generative Models", OSDI 2022, algorithm 1.
 Sarathi: Agrawal et al., "Taming Throughput-Latency Tradeoff in LLM Inference with Sarathi-Serve", OSDI 2024, algorithm
@@ -27,7 +32,7 @@ from sim.engine.dtypes import SARATHI, STATIC
 from sim.engine.state import Records, State
 from sim.jit.compile import part, phase
 
-CODES = {"vllm": dt.VLLM, "orca": dt.ORCA, "sarathi": dt.SARATHI, "static": dt.STATIC}
+CODES = {"vllm": dt.VLLM, "orca": dt.ORCA, "sarathi": dt.SARATHI, "static": dt.STATIC, "vllm-v0": dt.VLLM_V0}
 NO_BUDGET = 1 << 40
 """A token budget that no batch reaches (2)."""
 

@@ -99,9 +99,9 @@ def start_decoding(r: Router, q: RequestTable, request: int, instance: int) -> N
 
 
 @engine_entry
-def finish(r: Router, f: Fleet, q: RequestTable, request: int, instance: int) -> None:
+def finish(r: Router, f: Fleet, q: RequestTable, request: int, instance: int, time_us: int) -> None:
     """Call ``note_finished``."""
-    note_finished(r, f, q, request, instance)
+    note_finished(r, f, q, request, instance, time_us)
 
 
 @engine_entry

@@ -12,6 +12,7 @@ from sim.cluster.routing.routing_policies import (
     SCORERS,
     AlwaysBusiest,
     CacheAware,
+    KubeProxy,
     KvCost,
     LeastLoaded,
     PowerOfTwo,
@@ -147,6 +148,38 @@ class BySession(Plain):
     def routed(self, prompt: Prompt, to: int) -> None:
         if prompt.session >= 0:
             self.home[prompt.session] = to
+
+
+class ByConnection(Plain):
+    """Connections are [instance, number of the request that uses it or None, idle since]."""
+
+    def begin(self) -> None:
+        self.pool: list[list[Any]] = []
+        self.taken: list[Any] | None = None
+        self.num_opened = self.now = 0
+
+    def choose(self, prompt: Prompt, time_us: int) -> int:
+        self.now = time_us
+        oldest = time_us - self.policy.keep_alive_us
+        self.pool = [c for c in self.pool if c[1] is not None or c[2] >= oldest]
+        self.taken = next((c for c in self.pool if c[1] is None and c[0] in self.world.order), None)
+        if self.taken is not None:
+            return int(self.taken[0])
+        if self.policy.mode == "ipvs":
+            return self.world.order[self.num_opened % len(self.world.order)]
+        return pick(self.world.order, self.world.seed, prompt.number)
+
+    def routed(self, prompt: Prompt, to: int) -> None:
+        if self.taken is None or self.taken[0] != to:
+            self.taken = [to, None, 0]
+            self.pool.append(self.taken)
+            self.num_opened += 1
+        self.taken[1] = prompt.number
+
+    def finished(self, prompt: Prompt, at: int) -> None:
+        for c in self.pool:
+            if c[1] == prompt.number:
+                c[1:] = [None, self.now]
 
 
 class Least(Plain):
@@ -423,6 +456,7 @@ RULES: dict[type[Any], Any] = {
     RandomChoice: Anywhere,
     PowerOfTwo: OfTwo,
     Session: BySession,
+    KubeProxy: ByConnection,
     LeastLoaded: Least,
     AlwaysBusiest: Busiest,
     VllmDp: Dp,

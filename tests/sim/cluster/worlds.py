@@ -59,6 +59,7 @@ class Comparison:
         )
         self.where: dict[int, int] = {}
         self.prefilling: set[int] = set()
+        self.now_us = 0
 
     def draw_prompts(self) -> list[Prompt]:
         """Draw prompts that often begin alike, and lay out the table of them."""
@@ -98,6 +99,7 @@ class Comparison:
         for prompt in self.prompts:
             self.let_things_happen(prompt)
             time_us = prompt.number * 1000
+            self.now_us = time_us
             expected = self.rule.choose(prompt, time_us)
             while (
                 chosen := decide(self.router, self.fleet, self.table, prompt.number, time_us)
@@ -137,7 +139,7 @@ class Comparison:
         if number in self.prefilling:
             self.give_first_token(number)
         at = self.where.pop(number)
-        finish(self.router, self.fleet, self.table, number, at)
+        finish(self.router, self.fleet, self.table, number, at, self.now_us)
         self.world.instances[at].in_flight.remove(number)
         self.rule.finished(self.prompts[number], at)
 

@@ -39,7 +39,7 @@ def leave_for_good(world: World, request: int, time_us: int) -> None:
     journey = world.journeys[request]
     if not journey.got_first_token:
         note_first_token(world.router, world.requests, request, journey.instance)
-    leave_instance(world, request, journey.instance)
+    leave_instance(world, request, journey.instance, time_us)
     if world.loop[0].has_queue:
         note_departed(world.sheddable, request)
         plan_dispatch(world, time_us)
@@ -88,7 +88,7 @@ def take_off_both(world: World, request: int, time_us: int) -> None:
     journey = world.journeys[request]
     if journey.is_prefilling:
         take_off_engine(world, request, journey.prefill_instance)
-        leave_prefill(world, request)
+        leave_prefill(world, request, time_us)
         if engine_at(world.engines, journey.prefill_instance).requests[request].status == dt.FINISHED:
             tell(
                 world, journey.prefill_instance, request, dt.FINISHED_SENDING, time_us

@@ -1,8 +1,9 @@
-"""``engine.batching``: orca, sarathi and static against their rules written once more, and what is refused."""
+"""``engine.batching``: other schedulers than vLLM's against their rules written once more, and what is refused."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from tests.sim.engine.test_reference import KEYS, MANY_BLOCKS, reference_outcome
 from tests.sim.other_batching import REFERENCES
 from tests.sim.strategies import Case, assert_same_outcomes, cases, requests_of
 
-PLAIN = {
+PLAIN: dict[str, Any] = {
     "async_scheduling": False,
     "enable_prefix_caching": False,
     "enable_chunked_prefill": True,
@@ -26,6 +27,12 @@ PLAIN = {
     "long_prefill_token_threshold_adaptive": False,
 }
 """What the other schedulers have not."""
+V0: dict[str, Any] = {
+    "enable_chunked_prefill": False,
+    "scheduler_reserve_full_isl": True,
+    "max_num_batched_tokens": 10_000,
+}
+"""What vLLM's first engine is simulated with."""
 
 
 @st.composite
@@ -34,7 +41,8 @@ def batched_otherwise(draw: st.DrawFn) -> Case:
     case = draw(cases(closed=None, impatient=True))
     kind = draw(st.sampled_from(sorted(REFERENCES)))
     blocks = case.config.num_gpu_blocks or MANY_BLOCKS
-    return case.under(**PLAIN, batching=kind, num_gpu_blocks=blocks)
+    own = {**V0, "enable_prefix_caching": draw(st.booleans())} if kind == "vllm-v0" else {}
+    return case.under(**{**PLAIN, **own}, batching=kind, num_gpu_blocks=blocks)
 
 
 @examples(80)
@@ -79,7 +87,7 @@ def test_only_chunks_keep_a_long_prompt_from_holding_decodes_up() -> None:
         {"arrival_us": 0, "prompt": 4, "output": 9},
         {"arrival_us": 50, "prompt": 30, "output": 1},
     ]
-    config = EngineConfig(max_num_seqs=4, max_num_batched_tokens=8, block_size=4, **PLAIN)  # type: ignore[arg-type]
+    config = EngineConfig(max_num_seqs=4, max_num_batched_tokens=8, block_size=4, **PLAIN)
     latency = Blackbox(beta0=100, beta1=10)
     longest = {}
     for batching in ("orca", "sarathi"):
@@ -115,11 +123,61 @@ def test_what_does_not_go_with_another_scheduler_is_refused_in_a_line(name: str,
     rates = {"synthetic_acceptance_rates": (0.5,)} if name == "num_speculative_tokens" else {}
     settings = {**PLAIN, **rates, name: value}
     with pytest.raises(InvalidConfig, match=rf"^{name}: got \S+ with batching sarathi, expected \S+$"):
-        EngineConfig(batching="sarathi", **settings)  # type: ignore[arg-type] # checked by the class
+        EngineConfig(batching="sarathi", **settings)
+
+
+def test_decodes_stand_still_while_prompts_come_in_vllm_s_first_engine() -> None:
+    """One of 9 tokens begins; a prompt that comes meanwhile takes a step of its own, and two of one time share one."""
+    rows = [
+        {"arrival_us": 0, "prompt": 4, "output": 9},
+        {"arrival_us": 150, "prompt": 30, "output": 1},
+        {"arrival_us": 450, "prompt": 30, "output": 1},
+        {"arrival_us": 450, "prompt": 30, "output": 1},
+    ]
+    scheduled, ends = answered("vllm-v0", rows, **{**V0, "max_num_batched_tokens": 60})
+    assert scheduled == [0, 200, 500, 500]
+    assert ends == [1100, 300, 600, 600]
+
+
+def test_vllm_s_first_engine_wants_room_for_a_prompt_whatever_of_it_is_cached() -> None:
+    """17 blocks, two prompts of the same 10: beside the first there are 6 left, of which the second needs 1."""
+    same: list[dict[str, Any]] = [
+        {"arrival_us": at, "prompt": 41, "output": 4, "hash_ids": [*range(10)]} for at in (0, 150)
+    ]
+    settings = {**V0, "enable_prefix_caching": True, "num_gpu_blocks": 18}
+    assert answered("vllm-v0", same, **settings)[0] == [0, 400]
+    assert answered("vllm", same, **settings)[0] == [0, 200]
+
+
+@pytest.mark.parametrize("num_cpu_blocks", [0, 40])
+def test_in_vllm_s_first_engine_jumps_are_single_steps_with_a_second_tier_too(num_cpu_blocks: int) -> None:
+    rows = [
+        {
+            "arrival_us": 500 * i,
+            "prompt": 40 + 8 * (i % 3),
+            "output": 3 + i % 20,
+            "hash_ids": [*range(10 * (i % 5), 10 * (i % 5) + 10)],
+        }
+        for i in range(60)
+    ]
+    config = EngineConfig(
+        **{**PLAIN, **V0, "enable_prefix_caching": True},
+        batching="vllm-v0",
+        num_gpu_blocks=60,
+        block_size=4,
+        num_cpu_blocks=num_cpu_blocks,
+        kv_offloading="native",
+        kv_load_us_per_block=90,
+    )
+    requests, latency = requests_of(rows), Blackbox(beta0=100, beta1=10, beta2=5)
+    runs = [simulate(requests, config, latency, coalesce=coalesce) for coalesce in (True, False)]
+    assert_same_outcomes(runs[0].outcomes, runs[1].outcomes)
+    assert (runs[0].outcomes.status == Status.OK).all()
+    assert runs[0].outcomes.num_cached_tokens.sum() > 0
 
 
 def test_pools_that_hand_kv_on_and_ranks_in_step_batch_as_vllm_does() -> None:
-    engine = EngineConfig(batching="orca", **PLAIN)  # type: ignore[arg-type]
+    engine = EngineConfig(batching="orca", **PLAIN)
     latency = Blackbox(beta0=100)
     with pytest.raises(
         InvalidConfig,
@@ -138,6 +196,6 @@ def test_pools_that_hand_kv_on_and_ranks_in_step_batch_as_vllm_does() -> None:
 
 def test_an_unknown_scheduler_is_told_which_there_are() -> None:
     with pytest.raises(
-        InvalidConfig, match="batching: got 'fast', expected one of vllm, orca, sarathi, static"
+        InvalidConfig, match="batching: got 'fast', expected one of vllm, orca, sarathi, static, vllm-v0"
     ):
         EngineConfig(batching="fast")  # type: ignore[arg-type]

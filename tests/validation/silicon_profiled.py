@@ -41,7 +41,7 @@ class Tables:
 
     def of(self, point: Point) -> StepTableFile | None:
         """Return the table of a point's server; None, and the reason noted, where the operator tables lack a part."""
-        key = (point.model, point.gpu, point.fp8, point.fp4, point.tp)
+        key = (point.model, point.gpu, point.fp8, point.fp4, point.tp, point.has_whole_experts)
         if key not in self.made:
             self.made[key] = self._train(point)
         return self.made[key]
@@ -50,7 +50,9 @@ class Tables:
         if point.fp4:
             self.reasons.append(f"{point.model}, {point.gpu}, TP{point.tp}: 4 bits")
             return None
-        wanted = ProfileQuery(shape=shape_of(point), gpu=point.gpu, tp=point.tp)
+        wanted = ProfileQuery(
+            shape=shape_of(point), gpu=point.gpu, tp=point.tp, has_whole_experts=point.has_whole_experts
+        )
         folder = self.data / KERNELS / f"{point.gpu.lower()}_sxm"
         try:
             return train([folder], wanted, find_gpu(point.gpu), cache=default_cache(), strict=True)[0]

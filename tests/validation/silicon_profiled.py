@@ -29,6 +29,8 @@ from tests.validation.silicon import (
 )
 
 KERNELS = "aiconfigurator_ops"
+STAND_INS = {"B300": "B200"}
+"""GPUs whose kernels nobody published, and the one of their generation, of the same bandwidth, whose tables are taken."""
 
 
 class Tables:
@@ -47,13 +49,11 @@ class Tables:
         return self.made[key]
 
     def _train(self, point: Point) -> StepTableFile | None:
-        if point.fp4:
-            self.reasons.append(f"{point.model}, {point.gpu}, TP{point.tp}: 4 bits")
-            return None
+        measured = STAND_INS.get(point.gpu, point.gpu)
         wanted = ProfileQuery(
-            shape=shape_of(point), gpu=point.gpu, tp=point.tp, has_whole_experts=point.has_whole_experts
+            shape=shape_of(point), gpu=measured, tp=point.tp, has_whole_experts=point.has_whole_experts
         )
-        folder = self.data / KERNELS / f"{point.gpu.lower()}_sxm"
+        folder = self.data / KERNELS / f"{measured.lower()}_sxm"
         try:
             return train([folder], wanted, find_gpu(point.gpu), cache=default_cache(), strict=True)[0]
         except ProfileError as error:

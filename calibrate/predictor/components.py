@@ -89,7 +89,7 @@ def _normed_layers(wanted: ProfileQuery) -> float:
 
 
 def _norm_collectives(wanted: ProfileQuery) -> float:
-    return wanted.shape.num_layers if wanted.tp > 1 and wanted.shape.qk_norm == "all heads" else 0
+    return wanted.shape.num_layers if wanted.tp > 1 and "qk_norm_comm" in wanted.all_reduces else 0
 
 
 def _hops(wanted: ProfileQuery) -> float:
@@ -155,7 +155,11 @@ COMPONENTS: tuple[Component, ...] = (
     _component("add", "add", "tokens", _layers, "residual add"),
     _component("tensor_parallel_comm", "communication", "tokens", _collectives, "all-reduce"),
     _component(
-        "qk_norm_comm", "communication", "tokens", _norm_collectives, "all-reduce of queries' and keys' squares"
+        "qk_norm_comm",
+        "communication",
+        "tokens",
+        _norm_collectives,
+        "all-reduce of queries' and keys' squares",
     ),
     _component("pipeline_parallel_comm", "communication", "tokens", _hops, "send and receive between stages"),
     _component("schedule", "cpu", "sequences", _once, "the scheduler"),

@@ -78,6 +78,12 @@ class ProfileQuery:
     has_whole_experts: bool = False
 
     @property
+    def all_reduces(self) -> tuple[str, ...]:
+        """The operators that add up vectors of all GPUs: of hidden states, and of what a norm over all heads needs."""
+        names = ("tensor_parallel_comm", "qk_norm_comm")
+        return names if self.shape.qk_norm == "all heads" else names[:1]
+
+    @property
     def expert_ranks(self) -> int:
         """How many GPUs have whole experts, 1 where all have slices; as vLLM can start it (``Layout.served``)."""
         layout = Layout(enable_expert_parallel=self.has_whole_experts).served(self.shape, tp=self.tp)

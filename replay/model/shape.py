@@ -313,8 +313,8 @@ class ModelShape:
     tokens of an image see each other in both directions. ``left_out``: what of the file is not in these numbers.
     ``kv_cache_dtype``: as vLLM's flag. ``packed_token_bytes``: what a token of sparse latent attention takes in a layer
     where it is packed with its scales, 0: where it is not (``kernels/latent_kernels.py``).
-    ``qk_norm``: over what queries and keys are normed, none where empty. Over all heads, GPUs that share them add up the
-    squares of each token first: one more all-reduce of a layer, of two numbers a token (vllm 0.19.0 linear_attn.py,
+    ``qk_norm``: over what queries and keys are normed, none where empty. For a norm over all heads the GPUs that share
+    them add up squares first: one more all-reduce of a layer, of two numbers a token (vllm 0.19.0 linear_attn.py,
     MiniMaxText01RMSNormTP.forward_qk).
     """
 

@@ -30,7 +30,7 @@ from tests.validation.silicon import (
 
 KERNELS = "aiconfigurator_ops"
 STAND_INS = {"B300": "B200"}
-"""GPUs whose kernels nobody published, and the one of their generation, of the same bandwidth, whose tables are taken."""
+"""GPUs without tables here, and the one of their generation, of the same bandwidth, whose tables are taken."""
 
 
 class Tables:

@@ -392,8 +392,7 @@ def _all_reduce(table: pd.DataFrame, path: Path, wanted: ProfileQuery) -> list[O
     fastest = rows.groupby("message_size")["time_us"].min().reset_index()
     elements, times = undisturbed(*fastest.to_numpy(np.float64).T)
     sizes = {"bytes": elements * BYTES_PER_ELEMENT}
-    names = ("tensor_parallel_comm", "qk_norm_comm")
-    return [operator_table(name, sizes, times, source=str(path)) for name in names]
+    return [operator_table(name, sizes, times, source=str(path)) for name in wanted.all_reduces]
 
 
 _OF_MODEL: Mapping[str, Callable[[pd.DataFrame, Path, ProfileQuery], list[OperatorTable]]] = {

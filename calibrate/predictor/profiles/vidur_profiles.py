@@ -183,7 +183,7 @@ def _network(table: pd.DataFrame, path: Path, wanted: ProfileQuery) -> list[Oper
             near = min(have, key=lambda n: abs(n - wanted.tp))
             raise MissingRows(f"{path}: column 'num_workers': no rows of {wanted.tp} (nearest: {near})")
         column = "time_stats.all_reduce.median"
-        for name in ("tensor_parallel_comm", "qk_norm_comm"):
+        for name in wanted.all_reduces:
             found.append(_timed(name, rows, column, {"bytes": "size"}, path))
     if "send_recv" in kinds and wanted.pp > 1:
         rows = _between_stages(table[table["collective"] == "send_recv"], path, wanted)

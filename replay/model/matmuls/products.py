@@ -65,7 +65,9 @@ def needed_matmuls(shape: ModelShape, *, tp: int = 1, are_modules_measured: bool
         found += _mlp("shared", shared // tp, shape, count=shape.num_moe_layers)
     if shape.experts and are_modules_measured:
         found.append(
-            Matmul(operator="router_proj", n=shape.experts.num_experts, k=shape.hidden_size, mix=((PLAIN, 1.0),))
+            Matmul(
+                operator="router_proj", n=shape.experts.num_experts, k=shape.hidden_size, mix=((PLAIN, 1.0),)
+            )
         )
     latent = shape.experts.hidden_size if shape.experts else 0
     if latent:

@@ -82,6 +82,7 @@ def peak_times(
         **_measured(shape, gpu, tp=tp, layout=layout, version=version),
         block_layers=shape.num_layers if shape.expert_precision.block or shape.mlp_precision.block else 0,
         latent_layers=_latent_layers(shape),
+        norm_layers=shape.num_layers if tp > 1 and shape.qk_norm == "all heads" else 0,
         dp=layout.dp,
         ep=layout.expert_ranks(tp) if layout.enable_expert_parallel else 1,
         tp=tp,
@@ -327,14 +328,12 @@ class Collectives(TypedDict):
 def collectives(shape: ModelShape, gpu: Gpu, *, tp: int, pp: int, layout: Layout) -> Collectives:
     """Return what collectives take per token and step: all-reduces, experts' dispatch and combine, stages' sends.
 
-    A ring all-reduce moves 2 (n - 1)/n of a vector; that of a norm over all heads (``ModelShape.qk_norm``) next to
-    nothing. With engines in step (dp > 1) each layer with experts brings every
+    A ring all-reduce moves 2 (n - 1)/n of a vector. With engines in step (dp > 1) each layer with experts brings every
     token to every engine and the results back (all-gather, reduce-scatter: dp - 1 vectors each), or, with a backend
     that sends a token to its experts only, to the k of ep GPUs that are another's, the tokens shared among tp GPUs.
     """
     vector = shape.hidden_size * shape.dtype_bytes
-    of_vectors = COLLECTIVES_PER_LAYER * shape.num_layers if tp > 1 else 0
-    num_all_reduces = of_vectors + (shape.num_layers if tp > 1 and shape.qk_norm == "all heads" else 0)
+    num_all_reduces = COLLECTIVES_PER_LAYER * shape.num_layers if tp > 1 else 0
     num_all_to_alls = 2 * shape.num_moe_layers if layout.dp > 1 else 0
     ranks, experts = layout.expert_ranks(tp), shape.experts
     copies = float(layout.dp - 1)
@@ -344,7 +343,7 @@ def collectives(shape: ModelShape, gpu: Gpu, *, tp: int, pp: int, layout: Layout
     inside, between = gpu.link_bytes_per_us(), layout.bytes_per_us(layout.gpus_per_node + 1, gpu)
     neighbours = tp * pp * layout.dp
     return Collectives(
-        all_reduce=of_vectors * 2 * (tp - 1) / tp * vector / layout.bytes_per_us(tp, gpu),
+        all_reduce=num_all_reduces * 2 * (tp - 1) / tp * vector / layout.bytes_per_us(tp, gpu),
         num_all_reduces=num_all_reduces,
         all_to_all=num_all_to_alls * copies * vector / layout.bytes_per_us(neighbours, gpu),
         num_all_to_alls=num_all_to_alls,

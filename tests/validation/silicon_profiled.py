@@ -18,6 +18,7 @@ from replay.model import find_gpu
 from replay.twin.profiled_table import StepTableFile, model_of
 from sim import Profiled, simulate
 from tests.validation.silicon import (
+    GPUS,
     MODEL_CLASSES,
     MODELS,
     Point,
@@ -85,7 +86,7 @@ def errors(prepared: Sequence[Prepared], tables: Tables, **given: float) -> np.n
 
 def table(data: Path) -> str:
     """Return errors on the points that are judged and that tables reach, roofline and physics beside."""
-    points, _ = read_points(data / "aiconfigurator_silicon" / "vllm_agg.csv")
+    points, _ = read_points(data / "aiconfigurator_silicon" / "vllm_agg.csv", gpus=GPUS.values())
     tables = Tables(data)
     judged = prepare(point for point in points if not point.is_ours_to_tune and tables.of(point) is not None)
     found = {"profiled": errors(judged, tables)}

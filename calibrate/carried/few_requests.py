@@ -72,6 +72,7 @@ ALONE: Mapping[str, tuple[str, float]] = {
     "interleaved_moe_layer_us": ("host", 0.2),
     "block_us": ("host", 0.2),
     "latent_us": ("host", 0.2),
+    "norm_us": ("collectives", 0.2),
     "request_us": ("host", 0.2),
     "step_us": ("host", 0.3),
     "cpu_step_us": ("host", 0.3),

@@ -62,6 +62,7 @@ PRIOR_WIDTHS = {
     "interleaved_moe_layer_us": 0.7,
     "block_us": 0.7,
     "latent_us": 0.7,
+    "norm_us": 0.7,
     "all_reduce_us": 0.7,
     "request_us": 0.8,
     "step_us": 0.8,
@@ -289,7 +290,12 @@ def _with(model: KnownModel, values: Mapping[str, float]) -> KnownModel:
     return replace(model, **values)  # type: ignore[arg-type]  # coefficients are the fields that are floats
 
 
-PARTS = {"experts_measured": "experts_us", "block_us": "block_layers", "latent_us": "latent_layers"}
+PARTS = {
+    "experts_measured": "experts_us",
+    "block_us": "block_layers",
+    "latent_us": "latent_layers",
+    "norm_us": "norm_layers",
+}
 """Coefficients, and the peak time without which they describe nothing."""
 
 

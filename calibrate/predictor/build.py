@@ -92,6 +92,7 @@ def _file_of(
             "gpu": gpu.name,
             "tp": wanted.tp,
             "pp": wanted.pp,
+            "expert_ranks": wanted.expert_ranks,
             "gpus_per_node": wanted.gpus_per_node,
             "grouped_queries": any(
                 each.attention is not None and each.attention.is_grouped for each in wanted.shape.mixers

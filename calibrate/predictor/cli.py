@@ -60,6 +60,7 @@ def train(asked: TrainOptions) -> None:
         gpus_per_node=asked.gpus_per_node,
         served_model=asked.model,
         vllm_version=asked.vllm_version,
+        has_whole_experts=asked.enable_expert_parallel,
     )
     file, made = train_table(
         asked.profile,

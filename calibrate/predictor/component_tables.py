@@ -13,7 +13,7 @@ from calibrate.predictor.components import CPU, MATMULS, WINDOWED, Axis, Compone
 from calibrate.predictor.measured import Floats, OperatorTable, ProfileQuery
 from calibrate.predictor.prefill import prefill_points, prefill_times
 from calibrate.predictor.profiles.sources import Sources
-from calibrate.predictor.standins import STEP_US, stand_in
+from calibrate.predictor.standins import STEP_US, reduced_bytes, stand_in
 from calibrate.predictor.training import RegressionReport
 from replay.model import Gpu, ModelShape
 from sim.latency import axis_knots
@@ -225,7 +225,7 @@ def _measured(
         if is_product and component.axis == "tokens":
             points = np.vstack([points, points + 1])
         if table.features == ("bytes",):
-            points = points * (wanted.shape.hidden_size * wanted.shape.dtype_bytes)
+            points = points * reduced_bytes(component.base, wanted)
         learned = learn(table, points, names=names, cache=cache)
         return learned.time_us, learned
     rows, columns = axes.of(component.axis)

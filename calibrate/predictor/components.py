@@ -84,6 +84,14 @@ def _collectives(wanted: ProfileQuery) -> float:
     return 2 * wanted.shape.num_layers + 1 if wanted.tp > 1 else 0
 
 
+def _normed_layers(wanted: ProfileQuery) -> float:
+    return wanted.shape.num_layers if wanted.shape.qk_norm else 0
+
+
+def _norm_collectives(wanted: ProfileQuery) -> float:
+    return wanted.shape.num_layers if wanted.tp > 1 and "qk_norm_comm" in wanted.all_reduces else 0
+
+
 def _hops(wanted: ProfileQuery) -> float:
     return wanted.pp - 1
 
@@ -108,6 +116,7 @@ COMPONENTS: tuple[Component, ...] = (
     _component(
         "attn_pre_proj", "attention", "tokens", _mixing_layers, "query, key and value projections", "heads"
     ),
+    _component("attn_qk_norm", "attention", "tokens", _normed_layers, "norm of queries and keys"),
     _component("attn_rope", "attention", "tokens", _mixing_layers, "rotary embedding", "heads"),
     _component(
         "attn_kv_cache_save",
@@ -145,13 +154,21 @@ COMPONENTS: tuple[Component, ...] = (
     _component("mlp_down_proj", "mlp", "tokens", _dense_layers, "down projection"),
     _component("add", "add", "tokens", _layers, "residual add"),
     _component("tensor_parallel_comm", "communication", "tokens", _collectives, "all-reduce"),
+    _component(
+        "qk_norm_comm",
+        "communication",
+        "tokens",
+        _norm_collectives,
+        "all-reduce of queries' and keys' squares",
+    ),
     _component("pipeline_parallel_comm", "communication", "tokens", _hops, "send and receive between stages"),
     _component("schedule", "cpu", "sequences", _once, "the scheduler"),
     _component("sampler", "cpu", "sequences", _once, "sampling"),
     _component("prepare_inputs", "cpu", "sequences", _once, "input preparation"),
     _component("process_outputs", "cpu", "sequences", _once, "output processing"),
     _component("inter_process", "cpu", "sequences", _once, "messages between processes"),
-    _component("moe", "mlp", "tokens", _moe_layers, "router and routed experts, in place of the MLP"),
+    _component("router_proj", "mlp", "tokens", _moe_layers, "router: the experts' scores"),
+    _component("moe", "mlp", "tokens", _moe_layers, "routed experts, in place of the MLP"),
     _component("shared_up_proj", "mlp", "tokens", _shared_layers, "shared expert, gate and up projections"),
     _component("shared_down_proj", "mlp", "tokens", _shared_layers, "shared expert, down projection"),
     _component("latent_in_proj", "mlp", "tokens", _latent_experts, "into the experts' narrower width"),
@@ -175,6 +192,7 @@ MATMULS = (
     "state_out_proj",
     "mlp_up_proj",
     "mlp_down_proj",
+    "router_proj",
     "shared_up_proj",
     "shared_down_proj",
     "latent_in_proj",

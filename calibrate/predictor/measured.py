@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.model import ModelShape
+from replay.model import Layout, ModelShape
 from replay.model.matmuls import LayerKind
 from traces import VtwinError
 
@@ -65,7 +65,7 @@ class OperatorTable:
 class ProfileQuery:
     """What a profile is read for. ``served_model``: its name in CPU overhead profiles; ``vllm_version``: of tables.
 
-    ``gpus_per_node`` None: all GPUs are in one.
+    ``gpus_per_node`` None: all GPUs are in one. ``has_whole_experts``: each GPU has some, not a slice of all.
     """
 
     shape: ModelShape
@@ -75,6 +75,19 @@ class ProfileQuery:
     gpus_per_node: int | None = None
     served_model: str | None = None
     vllm_version: str | None = None
+    has_whole_experts: bool = False
+
+    @property
+    def all_reduces(self) -> tuple[str, ...]:
+        """The operators that add up vectors of all GPUs: of hidden states, and of what a norm over all heads needs."""
+        names = ("tensor_parallel_comm", "qk_norm_comm")
+        return names if self.shape.qk_norm == "all heads" else names[:1]
+
+    @property
+    def expert_ranks(self) -> int:
+        """How many GPUs have whole experts, 1 where all have slices; as vLLM can start it (``Layout.served``)."""
+        layout = Layout(enable_expert_parallel=self.has_whole_experts).served(self.shape, tp=self.tp)
+        return self.tp if layout.enable_expert_parallel else 1
 
     @property
     def has_several_nodes(self) -> bool:

@@ -32,6 +32,13 @@ class TrainOptions:
     pp: Annotated[
         int, typer.Option(metavar="N", min=1, max=65_536, help="Pipeline stages that a batch passes.")
     ] = 1
+    enable_expert_parallel: Annotated[
+        bool,
+        typer.Option(
+            "--enable-expert-parallel",
+            help="Each GPU has whole experts, not a slice of all of them, as vLLM's flag.",
+        ),
+    ] = False
     gpus_per_node: Annotated[
         int | None,
         typer.Option(

@@ -26,6 +26,8 @@ LAUNCH_US = 2.0
 COLLECTIVE_US = 5.0
 """An all-reduce of a few bytes takes 4 to 5 µs in the tables, replayed in a CUDA graph."""
 LINK_SHARE = 0.7
+QK_NORM_BYTES = 8
+"""Of a norm over all heads: the sums of the squares of a token's queries and of its keys, in 32 bits."""
 
 STEP_US = 500.0
 """Stands in for all CPU costs of a step where none was profiled, and for launches that CUDA graphs leave: with it the
@@ -105,11 +107,18 @@ def _experts(points: Floats, wanted: ProfileQuery, gpu: Gpu) -> Floats:
     return 2 * LAUNCH_US + np.maximum(compute, read / (gpu.bytes_per_us() * BANDWIDTH_SHARE))
 
 
-def _all_reduce(points: Floats, wanted: ProfileQuery, gpu: Gpu) -> Floats:
-    moved = (
-        points[:, 0] * wanted.shape.hidden_size * wanted.shape.dtype_bytes * 2 * (wanted.tp - 1) / wanted.tp
-    )
-    return COLLECTIVE_US + moved / (gpu.link_bytes_per_us() * LINK_SHARE)
+def reduced_bytes(operator: str, wanted: ProfileQuery) -> int:
+    """Return the bytes per token that an operator brings to other GPUs: a hidden state, or two sums of squares."""
+    shape = wanted.shape
+    return QK_NORM_BYTES if operator == "qk_norm_comm" else shape.hidden_size * shape.dtype_bytes
+
+
+def _all_reduce(operator: str) -> Callable[[Floats, ProfileQuery, Gpu], Floats]:
+    def time_us(points: Floats, wanted: ProfileQuery, gpu: Gpu) -> Floats:
+        moved = points[:, 0] * reduced_bytes(operator, wanted) * 2 * (wanted.tp - 1) / wanted.tp
+        return COLLECTIVE_US + moved / (gpu.link_bytes_per_us() * LINK_SHARE)
+
+    return time_us
 
 
 def _send(points: Floats, wanted: ProfileQuery, gpu: Gpu) -> Floats:
@@ -149,6 +158,7 @@ _STAND_INS: Mapping[str, Callable[[Floats, ProfileQuery, Gpu], Floats]] = {
     "attn_norm": _memory(lambda w: 4.0 * w.shape.hidden_size),  # vLLM adds the residual in the same kernel
     "mlp_norm": _memory(lambda w: 4.0 * w.shape.hidden_size),
     "add": _nothing,
+    "attn_qk_norm": _memory(lambda w: 2.0 * _qkv(w)),
     "attn_rope": _memory(lambda w: 2.0 * _qkv(w)),
     "attn_kv_cache_save": _memory(lambda w: 2.0 * w.shape.attention.entries_per_token(w.tp)),
     "mlp_act": _memory(lambda w: w.shape.num_matrices * _ffn(w)),
@@ -168,7 +178,7 @@ _STAND_INS: Mapping[str, Callable[[Floats, ProfileQuery, Gpu], Floats]] = {
     "moe": _experts,
     "attn_prefill": _prefill,
     "attn_decode": _decode,
-    "tensor_parallel_comm": _all_reduce,
+    **{name: _all_reduce(name) for name in ("tensor_parallel_comm", "qk_norm_comm")},
     "pipeline_parallel_comm": _send,
     "embedding": _memory(lambda w: 2.0 * w.shape.hidden_size),
     "lm_head": _product(lambda w: (w.shape.vocab_size / w.tp, w.shape.hidden_size), "lm_head"),
@@ -176,7 +186,7 @@ _STAND_INS: Mapping[str, Callable[[Floats, ProfileQuery, Gpu], Floats]] = {
         name: _product(_as_measured(name), name)
         for name in (
             *("attn_gate_proj", "state_in_proj", "state_gates_proj", "state_out_proj"),
-            *("latent_in_proj", "latent_out_proj"),
+            *("latent_in_proj", "latent_out_proj", "router_proj"),
         )
     },
     "state_norm": _memory(lambda w: 3.0 * _state_values(w)),

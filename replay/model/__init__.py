@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from replay.model.gpu_memory import KvCacheSize, Serving, kv_cache_size
     from replay.model.gpus import Gpu, find_gpu
     from replay.model.hf_config import read_model_config
+    from replay.model.layout import Layout
     from replay.model.model_peak import kinds_not_timed, peak_times
     from replay.model.shape import LayerState, ModelShape, Precision, SharedKeyAttention
     from replay.model.shipped_models import shipped_config
@@ -25,6 +26,7 @@ __all__ = [
     "Gpu",
     "KvCacheSize",
     "LayerState",
+    "Layout",
     "ModelShape",
     "Precision",
     "Serving",
@@ -43,6 +45,7 @@ _HOMES = {
     "Gpu": "replay.model.gpus",
     "KvCacheSize": "replay.model.gpu_memory",
     "LayerState": "replay.model.shape",
+    "Layout": "replay.model.layout",
     "ModelShape": "replay.model.shape",
     "Precision": "replay.model.shape",
     "Serving": "replay.model.gpu_memory",

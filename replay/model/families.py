@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from replay.model.shape import QkNorm
+
 Windows = Literal["field", "listed", "alternate", "pattern", "chunked", "qwen", "qwen experts", "qwen mixed"]
 """Where the windowed layers are said when ``layer_types`` is absent: a ``sliding_window`` is for all layers (field),
 for none (listed), for every second (alternate), for all but every n-th (pattern), or is called
@@ -21,6 +23,7 @@ class Family:
     ``pattern``: with windows by pattern, every how-maniest layer sees all of the context. ``one_more``: tokens that a
     window holds beyond what the file says; ``usual_window``: its tokens in a file that does not say them (null: none);
     ``lists_windows``: a list may say them of each layer. ``keeps_latent``: of latent attention (``Attention``).
+    ``qk_norm``: over what queries and keys are normed (``ModelShape``).
     """
 
     is_gated: bool = True
@@ -32,6 +35,7 @@ class Family:
     lists_windows: bool = False
     keeps_latent: bool = True
     has_shared_expert: bool = False
+    qk_norm: QkNorm = ""
     fields: Mapping[str, int | str] = field(default_factory=dict)
 
 
@@ -78,8 +82,8 @@ FAMILIES: Mapping[str, Family] = {
     "qwen2_5_vl": Family(windows="qwen", usual_window=4096, fields={"max_window_layers": 80}),
     "qwen2_5_vl_text": Family(windows="qwen", usual_window=4096, fields={"max_window_layers": 80}),
     "qwen2_5_omni_text": Family(windows="qwen", usual_window=32768),
-    "qwen3": Family(windows="qwen", usual_window=4096),
-    "qwen3_vl_text": Family(windows="qwen experts"),
+    "qwen3": Family(windows="qwen", usual_window=4096, qk_norm="each head"),
+    "qwen3_vl_text": Family(windows="qwen experts", qk_norm="each head"),
     "granite": Family(),
     "phi3": Family(),
     "smollm3": Family(is_tied=True, windows="listed"),
@@ -96,7 +100,9 @@ FAMILIES: Mapping[str, Family] = {
     "cohere2": Family(is_tied=True, windows="pattern", pattern=4, one_more=1, usual_window=4096),
     "gemma": Family(is_tied=True),
     "gemma2": Family(is_tied=True, windows="alternate", usual_window=4096),
-    "gemma3_text": Family(is_tied=True, windows="pattern", pattern=6, fields=GEMMA3_FIELDS),
+    "gemma3_text": Family(
+        is_tied=True, windows="pattern", pattern=6, qk_norm="each head", fields=GEMMA3_FIELDS
+    ),
     "gpt2": Family(is_gated=False, is_tied=True),
     "opt": Family(is_gated=False, is_tied=True),
     "starcoder2": Family(is_gated=False, is_tied=True),
@@ -105,13 +111,13 @@ FAMILIES: Mapping[str, Family] = {
     "arcee": Family(is_gated=False),
     "mixtral": Family(),
     "qwen2_moe": Family(windows="qwen mixed", usual_window=4096),
-    "qwen3_moe": Family(windows="qwen experts", usual_window=4096),
-    "qwen3_vl_moe_text": Family(windows="qwen experts"),
+    "qwen3_moe": Family(windows="qwen experts", usual_window=4096, qk_norm="each head"),
+    "qwen3_vl_moe_text": Family(windows="qwen experts", qk_norm="each head"),
     "olmoe": Family(),
     "phimoe": Family(),
     "granitemoe": Family(),
     "gpt_oss": Family(windows="alternate", usual_window=128),
-    "minimax_m2": Family(),
+    "minimax_m2": Family(qk_norm="all heads"),
     "granitemoeshared": Family(),
     "granitemoe_swa": Family(usual_window=128),
     "glm4_moe": Family(),

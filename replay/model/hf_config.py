@@ -206,6 +206,7 @@ def _decoder_from(
         num_moe_layers=num_moe_layers,
         experts=experts,
         left_out=layers.left_out,
+        qk_norm=family.qk_norm,
     )
 
 

@@ -82,6 +82,7 @@ def peak_times(
         **_measured(shape, gpu, tp=tp, layout=layout, version=version),
         block_layers=shape.num_layers if shape.expert_precision.block or shape.mlp_precision.block else 0,
         latent_layers=_latent_layers(shape),
+        norm_layers=shape.num_layers if tp > 1 and shape.qk_norm == "all heads" else 0,
         dp=layout.dp,
         ep=layout.expert_ranks(tp) if layout.enable_expert_parallel else 1,
         tp=tp,

@@ -219,6 +219,7 @@ class Indexer:
 
 
 MixerKind = Literal["full", "sliding", "chunked", "state"]
+QkNorm = Literal["", "each head", "all heads"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,6 +313,9 @@ class ModelShape:
     tokens of an image see each other in both directions. ``left_out``: what of the file is not in these numbers.
     ``kv_cache_dtype``: as vLLM's flag. ``packed_token_bytes``: what a token of sparse latent attention takes in a layer
     where it is packed with its scales, 0: where it is not (``kernels/latent_kernels.py``).
+    ``qk_norm``: over what queries and keys are normed, none where empty. For a norm over all heads the GPUs that share
+    them add up squares first: one more all-reduce of a layer, of two numbers a token (vllm 0.19.0 linear_attn.py,
+    MiniMaxText01RMSNormTP.forward_qk).
     """
 
     name: str
@@ -347,6 +351,7 @@ class ModelShape:
     kv_cache_dtype: str = "auto"
     packed_token_bytes: int = 0
     products: Products = ()
+    qk_norm: QkNorm = ""
 
     def precisions_of(self, operator: str, part: Precision) -> tuple[tuple[Precision, float], ...]:
         """Return an operator's precisions and their shares of its weights; ``part``: of the part that it is in."""

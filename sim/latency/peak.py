@@ -38,7 +38,8 @@ class PeakTimes:
     - ``experts_us``: what one layer's routed experts took this GPU, measured at the tokens ``experts_tokens``; none:
       nobody measured them. It is what kernels take, reading included, and in place of the two above (``Physics``).
     - ``block_layers``: layers whose products cut their inputs to FP8 in blocks first, which is a kernel of its own.
-      ``latent_layers``: those with latent attention, whose projections are twice as many kernels.
+      ``latent_layers``: those with latent attention, whose projections are twice as many kernels. ``norm_layers``:
+      those whose GPUs add up squares for a norm over all heads.
     - ``waiting``: what all collectives of a step take beside launch and bytes: skew, hops between nodes.
     """
 
@@ -78,6 +79,7 @@ class PeakTimes:
     is_grouped: bool = False
     block_layers: int = 0
     latent_layers: int = 0
+    norm_layers: int = 0
     experts_tokens: tuple[float, ...] = ()
     experts_us: tuple[float, ...] = ()
 

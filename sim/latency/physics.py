@@ -26,6 +26,7 @@ class Physics(Analytic):
     memory, ``tensor_parallel`` of the bytes of the collectives. Overheads in µs: ``layer_us`` per layer,
     ``moe_layer_us`` per layer with experts, ``interleaved_moe_layer_us`` the same where not all layers have some,
     ``block_us`` per layer that cuts inputs to FP8 in blocks, ``latent_us`` per layer with latent attention,
+    ``norm_us`` per layer with a norm that GPUs share,
     ``all_reduce_us`` per collective, ``request_us`` per request in the step, ``step_us`` per step; ``cpu_step_us`` and
     ``cpu_request_us`` of the process that schedules, hidden behind the GPU but for ``cpu_exposed``. ``exposed``: how
     much of the shorter of products and reading is not hidden behind the other.
@@ -50,6 +51,7 @@ class Physics(Analytic):
     interleaved_moe_layer_us: float = 0.0
     block_us: float = 0.0
     latent_us: float = 0.0
+    norm_us: float = 0.0
     all_reduce_us: float = 0.0
     request_us: float = 0.0
     step_us: float = 0.0
@@ -96,6 +98,7 @@ class Physics(Analytic):
             + per_moe_layer * at_peak.num_moe_layers
             + self.block_us * at_peak.block_layers
             + self.latent_us * at_peak.latent_layers
+            + self.norm_us * at_peak.norm_layers
             + self.all_reduce_us * (at_peak.num_all_reduces + at_peak.num_all_to_alls + pp - 1)
             + at_peak.waiting
             + (self.step_us if pp == 1 else 0.0)

@@ -166,6 +166,7 @@ def peak_times(pick: Pick) -> PeakTimes:
         is_grouped=pick((True, False)),
         block_layers=pick((0, 2)),
         latent_layers=pick((0, 2)),
+        norm_layers=pick((0, 2)),
         **pick(({}, {"experts_tokens": (1.0, 4.0, 9.0), "experts_us": (2.0, 3.5, 30.0)})),
     )
 
@@ -240,6 +241,7 @@ def physics(pick: Pick) -> Physics:
         interleaved_moe_layer_us=pick(costs),
         block_us=pick(costs),
         latent_us=pick(costs),
+        norm_us=pick(costs),
         all_reduce_us=pick(costs),
         request_us=pick(costs),
         step_us=pick(costs),

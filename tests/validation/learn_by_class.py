@@ -48,6 +48,8 @@ DOUBTFUL = {"nvidia/Llama-3.1-8B-Instruct-FP8": 0, "Qwen/Qwen3-235B-A22B-FP8": 0
 """Models whose points of so many users, and more, contradict the others' (docs/validation.md): nothing is learned."""
 HELD_OUT = Path(__file__).parent / "scoreboard" / "held_out.json"
 """By class and what was left out, the coefficients that were learned without it."""
+SHIPPED = {"dense": "dense-2026", "MoE": "experts-2026"}
+"""The sets of physics.yaml by class."""
 STEP = 0.05
 """Change of a coefficient's log that slopes are taken over."""
 
@@ -91,8 +93,15 @@ def coefficients(kind: str, x: Floats) -> dict[str, float]:
         "decode_attention": learned["prefill_attention"],
         "head": learned["weights"],
         "prefill_kv": learned["decode_kv"],
+        "norm_us": learned["all_reduce_us"],
     }
     return physics_sets()["silicon-2026"] | learned | tied
+
+
+def shipped(kind: str) -> Floats:
+    """Return the logs of the coefficients that ship: a search for all of them goes on from there."""
+    values = physics_sets()[SHIPPED[kind]]
+    return np.log([float(values[name]) for name in PRIORS[kind]])
 
 
 def maker(kind: str, x: Floats) -> Callable[[PeakTimes], LatencyModel]:
@@ -101,8 +110,13 @@ def maker(kind: str, x: Floats) -> Callable[[PeakTimes], LatencyModel]:
     return lambda peak: Physics(peak=peak, **values)  # type: ignore[arg-type]
 
 
-def learn(kind: str, points: Sequence[Prepared], *, evaluations: int = 6) -> Floats:
-    """Return the logs of the coefficients that explain the points best, each model and GPU as much as its root."""
+def learn(
+    kind: str, points: Sequence[Prepared], *, start: Floats | None = None, evaluations: int = 6
+) -> Floats:
+    """Return the logs of the coefficients that explain the points best, each model and GPU as much as its root.
+
+    ``start``: where the search begins; None: at what is expected.
+    """
     expected = np.log([value for value, _ in PRIORS[kind].values()])
     width = np.array([spread for _, spread in PRIORS[kind].values()])
     sizes = Counter((each.point.model, each.point.gpu) for each in points)
@@ -117,7 +131,12 @@ def learn(kind: str, points: Sequence[Prepared], *, evaluations: int = 6) -> Flo
         return np.stack([residuals(x + row) - here for row in STEP * np.eye(len(x))], axis=1) / STEP
 
     found = least_squares(
-        residuals, expected, jac=slopes, loss="soft_l1", max_nfev=evaluations, x_scale=width
+        residuals,
+        expected if start is None else start,
+        jac=slopes,
+        loss="soft_l1",
+        max_nfev=evaluations,
+        x_scale=width,
     )
     return np.asarray(found.x)
 
@@ -157,7 +176,7 @@ def main() -> None:
     measured = all_points(options.data)
     points = [point for point in measured if class_of(point) == kind]
     tuned = prepare(drawn([point for point in points if point.is_ours_to_tune]))
-    x = learn(kind, certain(tuned, measured))
+    x = learn(kind, certain(tuned, measured), start=shipped(kind))
     for name, value in coefficients(kind, x).items():
         print(f"      {name}: {float(f'{value:.5g}')}", flush=True)
     ready = prepare(drawn(points))

@@ -158,7 +158,8 @@ def _shape_of(model: str, cache: str | None, *, fp8: bool, fp4: bool) -> ModelSh
 
     shape = read_model_config(model, **({"kv_cache_dtype": cache} if cache else {}))
     if fp4 and shape.experts is not None:
-        return replace(shape, expert_precision=_NVFP4)
+        others = tuple(each for each in shape.products if each[0] != "moe")
+        return replace(shape, expert_precision=_NVFP4, products=others)
     if fp4:
         return replace(shape, attention_precision=_NVFP4, mlp_precision=_NVFP4)
     if fp8 and shape.attention_precision.matmul == "16bit":

@@ -18,6 +18,7 @@ from replay.model import find_gpu
 from replay.twin.profiled_table import StepTableFile, model_of
 from sim import Profiled, simulate
 from tests.validation.silicon import (
+    GPUS,
     MODEL_CLASSES,
     MODELS,
     Point,
@@ -29,6 +30,8 @@ from tests.validation.silicon import (
 )
 
 KERNELS = "aiconfigurator_ops"
+STAND_INS = {"B300": "B200"}
+"""GPUs without tables here, and the one of their generation, of the same bandwidth, whose tables are taken."""
 
 
 class Tables:
@@ -41,17 +44,17 @@ class Tables:
 
     def of(self, point: Point) -> StepTableFile | None:
         """Return the table of a point's server; None, and the reason noted, where the operator tables lack a part."""
-        key = (point.model, point.gpu, point.fp8, point.fp4, point.tp)
+        key = (point.model, point.gpu, point.fp8, point.fp4, point.tp, point.has_whole_experts)
         if key not in self.made:
             self.made[key] = self._train(point)
         return self.made[key]
 
     def _train(self, point: Point) -> StepTableFile | None:
-        if point.fp4:
-            self.reasons.append(f"{point.model}, {point.gpu}, TP{point.tp}: 4 bits")
-            return None
-        wanted = ProfileQuery(shape=shape_of(point), gpu=point.gpu, tp=point.tp)
-        folder = self.data / KERNELS / f"{point.gpu.lower()}_sxm"
+        measured = STAND_INS.get(point.gpu, point.gpu)
+        wanted = ProfileQuery(
+            shape=shape_of(point), gpu=measured, tp=point.tp, has_whole_experts=point.has_whole_experts
+        )
+        folder = self.data / KERNELS / f"{measured.lower()}_sxm"
         try:
             return train([folder], wanted, find_gpu(point.gpu), cache=default_cache(), strict=True)[0]
         except ProfileError as error:
@@ -83,7 +86,7 @@ def errors(prepared: Sequence[Prepared], tables: Tables, **given: float) -> np.n
 
 def table(data: Path) -> str:
     """Return errors on the points that are judged and that tables reach, roofline and physics beside."""
-    points, _ = read_points(data / "aiconfigurator_silicon" / "vllm_agg.csv")
+    points, _ = read_points(data / "aiconfigurator_silicon" / "vllm_agg.csv", gpus=GPUS.values())
     tables = Tables(data)
     judged = prepare(point for point in points if not point.is_ours_to_tune and tables.of(point) is not None)
     found = {"profiled": errors(judged, tables)}

@@ -38,7 +38,8 @@ UNITS |= {
     **dict.fromkeys(("head", "activation", "tensor_parallel"), "x peak"),
     "experts_measured": "x table",
     **dict.fromkeys(
-        ("layer_us", "moe_layer_us", "interleaved_moe_layer_us", "block_us", "latent_us"), "µs/layer"
+        ("layer_us", "moe_layer_us", "interleaved_moe_layer_us", "block_us", "latent_us", "norm_us"),
+        "µs/layer",
     ),
     **dict.fromkeys(("request_us", "cpu_request_us"), "µs/request"),
     **dict.fromkeys(("step_us", "cpu_step_us"), "µs/step"),

@@ -27,7 +27,7 @@ from calibrate.predictor.measured import (
     shown,
 )
 from calibrate.predictor.profiles.latent_modules import MODULES, latent_decode, latent_prefill
-from calibrate.predictor.profiles.matmuls import matmul_table
+from calibrate.predictor.profiles.matmuls import matmul_table, undisturbed
 from calibrate.predictor.profiles.other_heads_windows import windowed_decodes, windowed_prompts
 from calibrate.predictor.profiles.profile_cells import sound_cells
 from calibrate.predictor.profiles.state_profiles import state_tables
@@ -324,8 +324,8 @@ def _experts(table: pd.DataFrame, path: Path, wanted: ProfileQuery) -> list[Oper
         "inter_size": experts.intermediate_size,
         "topk": experts.num_per_token,
         "num_experts": experts.num_experts,
-        "moe_tp_size": wanted.tp,
-        "moe_ep_size": 1,
+        "moe_tp_size": wanted.tp // wanted.expert_ranks,
+        "moe_ep_size": wanted.expert_ranks,
     }
     curves, notes = [], []
     for precision, share in shape.precisions_of("moe", shape.expert_precision):
@@ -390,14 +390,9 @@ def _all_reduce(table: pd.DataFrame, path: Path, wanted: ProfileQuery) -> list[O
     if "kernel_source" in rows.columns and rows["kernel_source"].str.contains("graph").any():
         rows = rows[rows["kernel_source"].str.contains("graph")]  # vLLM's decode steps run in CUDA graphs
     fastest = rows.groupby("message_size")["time_us"].min().reset_index()
-    return [
-        operator_table(
-            "tensor_parallel_comm",
-            {"bytes": fastest["message_size"] * BYTES_PER_ELEMENT},
-            fastest["time_us"],
-            source=str(path),
-        )
-    ]
+    elements, times = undisturbed(*fastest.to_numpy(np.float64).T)
+    sizes = {"bytes": elements * BYTES_PER_ELEMENT}
+    return [operator_table(name, sizes, times, source=str(path)) for name in wanted.all_reduces]
 
 
 _OF_MODEL: Mapping[str, Callable[[pd.DataFrame, Path, ProfileQuery], list[OperatorTable]]] = {

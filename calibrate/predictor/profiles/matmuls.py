@@ -10,6 +10,10 @@ import pandas as pd
 from calibrate.predictor.measured import Floats, MissingRows, OperatorTable, nearest_name, operator_table
 from replay.model.matmuls import FEWEST_POINTS, Curves, Matmul, between, mixed
 
+DISTURBED = 1.25
+"""What took more than this many times as long as the same with more work was disturbed while it was measured. Of the
+products in FP8 on B200 every twelfth took some 20 µs too long; each made all after it seem slow (``never_falling``)."""
+
 
 def matmul_table(product: Matmul, table: pd.DataFrame, path: Path) -> OperatorTable:
     """Return a product's times by m, those of its own (n, k) where measured, else linear between the nearest.
@@ -46,7 +50,9 @@ def _in_precision(
             f"{path}: column 'gemm_dtype': no rows of {names[0]!r} for {product.operator} "
             f"(nearest: {nearest_name(names[0], have)!r})"
         )
-    curves = curves_of(table[table["gemm_dtype"] == dtype])
+    curves = {
+        size: undisturbed(*each) for size, each in curves_of(table[table["gemm_dtype"] == dtype]).items()
+    }
     note = ""
     if (product.n, product.k) in curves:
         curve = curves[product.n, product.k]
@@ -58,6 +64,13 @@ def _in_precision(
             f"{path}: no {dtype} rows around n={product.n}, k={product.k} for {product.operator}"
         )
     return curve, dtype, note
+
+
+def undisturbed(work: Floats, time_us: Floats) -> tuple[Floats, Floats]:
+    """Return the points of a curve, by ascending work, that took about as long as more work did, or less."""
+    least = np.minimum.accumulate(time_us[::-1])[::-1]
+    kept = time_us <= DISTURBED * least
+    return work[kept], time_us[kept]
 
 
 def curves_of(table: pd.DataFrame) -> Curves:

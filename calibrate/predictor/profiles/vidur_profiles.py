@@ -183,7 +183,8 @@ def _network(table: pd.DataFrame, path: Path, wanted: ProfileQuery) -> list[Oper
             near = min(have, key=lambda n: abs(n - wanted.tp))
             raise MissingRows(f"{path}: column 'num_workers': no rows of {wanted.tp} (nearest: {near})")
         column = "time_stats.all_reduce.median"
-        found.append(_timed("tensor_parallel_comm", rows, column, {"bytes": "size"}, path))
+        for name in wanted.all_reduces:
+            found.append(_timed(name, rows, column, {"bytes": "size"}, path))
     if "send_recv" in kinds and wanted.pp > 1:
         rows = _between_stages(table[table["collective"] == "send_recv"], path, wanted)
         column = "time_stats.send_recv.median"

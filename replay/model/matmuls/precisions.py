@@ -9,8 +9,9 @@ def table_precisions(precision: Precision, *, of_experts: bool = False) -> tuple
     """Return the names that tables of measured kernels have for a precision, the likeliest first.
 
     Checkpoints with fp8 experts scale them by block (DeepSeek-V3, Qwen3, MiniMax); the kernels for experts with one
-    scale take several times as long, those for dense products about the same. Where 4-bit floats were not measured,
-    4-bit integers are next: GPUs without 4-bit products run both by Marlin's kernels, in 16 bits.
+    scale take several times as long, those for dense products about the same, whose rows by block were measured without
+    a CUDA graph (60 µs and more of launches for few tokens; aiconfigurator's collect_gemm.py). Where 4-bit floats were
+    not measured, 4-bit integers are next: GPUs without 4-bit products run both by Marlin's kernels, in 16 bits.
     """
     name = precision.name
     if name.startswith("fp8"):

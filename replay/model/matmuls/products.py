@@ -63,6 +63,12 @@ def needed_matmuls(shape: ModelShape, *, tp: int = 1, are_modules_measured: bool
         found += _mlp("mlp", dense_width(shape) // tp, shape, count=shape.num_dense_layers)
     if shared:
         found += _mlp("shared", shared // tp, shape, count=shape.num_moe_layers)
+    if shape.experts and are_modules_measured:
+        found.append(
+            Matmul(
+                operator="router_proj", n=shape.experts.num_experts, k=shape.hidden_size, mix=((PLAIN, 1.0),)
+            )
+        )
     latent = shape.experts.hidden_size if shape.experts else 0
     if latent:
         both = (("in", latent, shape.hidden_size), ("out", shape.hidden_size, latent))

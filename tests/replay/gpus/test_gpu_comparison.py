@@ -205,7 +205,7 @@ def test_no_error_is_told_of_layers_that_no_measured_server_had(model: str, is_k
     assert (known_error(shape, "H100", "physics", physics) is not None) == is_known
 
 
-@pytest.mark.parametrize(("gpu", "figures"), [("H200", "9 / 38 %"), ("A100-80", "19 / 38 %")])
+@pytest.mark.parametrize(("gpu", "figures"), [("H200", "8 / 40 %"), ("A100-80", "19 / 38 %")])
 def test_experts_that_nobody_measured_on_a_gpu_have_the_errors_of_their_own(gpu: str, figures: str) -> None:
     shape = read_model_config("Qwen/Qwen3-235B-A22B-FP8")
     peak = peak_times(shape, find_gpu(gpu, where="here"), tp=8)

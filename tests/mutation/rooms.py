@@ -157,17 +157,25 @@ ROOMS = {
     "sessions": Room(
         modules=("replay/sessions/*.py",),
         tests=(
+            "tests/replay/sessions/test_plain_sessions.py",
             "tests/replay/sessions/test_sessions_by_hand.py",
             "tests/replay/sessions/test_reuse.py",
             "tests/replay/sessions",
         ),
     ),
     "notebook": Room(modules=("traces/pages/notebook.py",), tests=("tests/traces/pages/test_notebook.py",)),
-    "steps": Room(modules=("calibrate/steps/*.py",), tests=("tests/calibrate/steps",)),
+    "steps": Room(
+        modules=("calibrate/steps/*.py",),
+        tests=("tests/calibrate/steps/test_plain_steps.py", "tests/calibrate/steps"),
+    ),
     "passes": Room(modules=("traces/steps/*.py",), tests=("tests/traces/steps",)),
     "beyond the fit": Room(
         modules=("calibrate/fit/beyond.py", "replay/search/beyond_fit.py"),
-        tests=("tests/calibrate/fit/test_beyond.py", "tests/replay/search/test_beyond_fit.py"),
+        tests=(
+            "tests/calibrate/fit/test_beyond_by_hand.py",
+            "tests/calibrate/fit/test_beyond.py",
+            "tests/replay/search/test_beyond_fit.py",
+        ),
     ),
     "throttling": Room(
         modules=("sim/latency/throttling.py",), tests=("tests/sim/latency/test_throttling.py",)

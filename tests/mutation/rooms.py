@@ -187,6 +187,7 @@ ROOMS = {
         modules=("replay/twin/fitted/*.py",),
         tests=(
             "tests/replay/twin/fitted/test_fitted_by_hand.py",
+            "tests/replay/twin/fitted/test_plain_ranges.py",
             "tests/replay/twin/fitted/test_fitted_on.py",
             "tests/replay/twin/fitted/test_like_against_like.py",
             "tests/replay/twin/fitted/test_tiles_and_pace.py",

@@ -64,7 +64,10 @@ ROOMS = {
         tests=("tests/traces/importers/test_weka.py", "tests/traces/importers/test_short_names.py"),
     ),
     "otel": Room(modules=("traces/importers/otel/*.py",), tests=("tests/traces/importers/otel",)),
-    "receive": Room(modules=("observe/receive/*.py",), tests=("tests/observe/receive",)),
+    "receive": Room(
+        modules=("observe/receive/*.py",),
+        tests=("tests/observe/receive/test_plain_windows.py", "tests/observe/receive"),
+    ),
     "layers": Room(
         modules=("replay/model/layers/*.py",),
         tests=(
@@ -152,7 +155,11 @@ ROOMS = {
     "ceiling": Room(modules=("replay/search/ceiling.py",), tests=("tests/replay/search/test_ceiling.py",)),
     "profiles": Room(
         modules=("calibrate/predictor/profiles/*.py",),
-        tests=("tests/calibrate/predictor/profiles", "tests/calibrate/predictor/test_measured_windows.py"),
+        tests=(
+            "tests/calibrate/predictor/profiles/test_plain_tables.py",
+            "tests/calibrate/predictor/profiles",
+            "tests/calibrate/predictor/test_measured_windows.py",
+        ),
     ),
     "sessions": Room(
         modules=("replay/sessions/*.py",),

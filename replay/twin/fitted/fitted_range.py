@@ -312,7 +312,7 @@ def _ninety_ninth_of_few(ordered: Floats) -> float:
     if n < ENOUGH or ordered[-k - 1] <= 0:
         return float(ordered[-1])
     index = float(np.log(ordered[-k:] / ordered[-k - 1]).mean()) * (1 + 1 / np.sqrt(k))
-    return float(ordered[-k - 1] * max(k / (0.01 * n), 1.0) ** index)
+    return float(ordered[-k - 1] * (k / (0.01 * n)) ** index)
 
 
 def _rounded(value: float) -> float:

@@ -106,7 +106,10 @@ ROOMS = {
         modules=("traces/importers/simulators/*.py",),
         tests=("tests/traces/importers/simulators", "tests/traces/importers/test_importers.py"),
     ),
-    "findings": Room(modules=("traces/findings/*.py",), tests=("tests/traces/findings",)),
+    "findings": Room(
+        modules=("traces/findings/*.py",),
+        tests=("tests/traces/findings/test_plain_findings.py", "tests/traces/findings"),
+    ),
     "measured": Room(
         modules=("traces/measured/*.py",),
         tests=("tests/traces/measured", "tests/traces/findings/test_run_findings.py"),

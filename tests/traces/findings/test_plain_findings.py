@@ -300,6 +300,7 @@ def test_the_interval_of_gaps_is_of_batches_in_the_order_of_sending() -> None:
         for row in times:
             for _ in range(rng.randint(1, 6)):
                 row.append(row[-1] + rng.randint(5, 90) * MS)
+        times[7].append(times[7][-1] + 9000 * MS * (seed % 2))
         sent = [number * 1000 * MS for number in range(num)]
         rng.shuffle(sent)
         events = [[us + at for at in row] for us, row in zip(sent, times, strict=True)]

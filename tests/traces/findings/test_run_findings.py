@@ -21,7 +21,7 @@ from traces import (
     summarize_trace,
     write_trace,
 )
-from traces.findings.run_findings import KINDS
+from traces.findings.run_findings import KINDS, found_in
 from traces.measured.finish_reasons import failure_status
 from traces.trace import select_rows
 
@@ -45,7 +45,9 @@ def test_findings_are_in_the_header_of_a_written_trace_and_outlive_its_events(tm
     (found,) = back.header.findings
     assert (found.kind, found.num, found.of) == ("stream_held_back", 1, 1)
     old = RunFinding(kind="cold_start", num=3, of=60, text="the first 3 requests were slower")
-    assert findings_of(observed().with_header(findings=(old,))) == (old,)
+    trace = observed().with_header(findings=(old,))
+    assert findings_of(trace) == (old,)
+    assert (found_in(trace.header, "cold_start"), found_in(trace.header, "finish_reason")) == (old, None)
 
 
 def test_the_summary_of_a_trace_tells_its_findings() -> None:

@@ -107,7 +107,7 @@ def overloaded_stretches(
     that an SLO allows, None without one. ``downs``: of the instances that served it.
     """
     came = queued.came_us
-    if len(came) < 2 or came[-1] <= came[0]:
+    if len(came) == 0 or came[-1] <= came[0]:
         return []
     noticed = min(max(MATERIAL_SHARE * served_us, ORDINARY_STEPS * step_us), MATERIAL_US)
     material_us = noticed if limit_us is None else min(noticed, max(limit_us, ORDINARY_STEPS * step_us))

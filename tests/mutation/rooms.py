@@ -152,6 +152,7 @@ ROOMS = {
         tests=(
             "tests/replay/verdict/test_known_queues.py",
             "tests/replay/verdict/test_stretches_by_hand.py",
+            "tests/replay/verdict/test_plain_stretches.py",
             "tests/replay/verdict",
         ),
     ),

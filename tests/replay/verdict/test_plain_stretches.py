@@ -43,9 +43,12 @@ from replay.verdict.stretches import (
     _has_lull,
     _joined,
     _most,
+    _parted,
     _quiet_level,
     _Seen,
+    _stretch,
     _until_empty,
+    overloaded_stretches,
 )
 from tests.examples import few_or_all
 
@@ -212,6 +215,56 @@ def fields_of(queued: Queued) -> dict[str, Any]:
     return {
         name: getattr(queued, name) for name in ("came_us", "began_us", "left_us", "step_us", "num_steps")
     }
+
+
+def plain_parts(counts: list[float], first: int, last: int, least: float) -> list[tuple[int, int]]:
+    """Return the parts between the deepest falls, before the peak and else behind it, of at least so much."""
+    here = counts[first:last]
+    peak = here.index(max(here))
+    before = [max(here[: at + 1]) - here[at] for at in range(peak + 1)]
+    behind = [max(here[at:]) - here[at] for at in range(peak, len(here))]
+    cut = None
+    if max(before) >= least:
+        cut = first + before.index(max(before))
+    if (cut is None or not first < cut < last) and max(behind) >= least:
+        cut = last - 1 - behind[::-1].index(max(behind))
+    if cut is None or not first < cut < last:
+        return [(first, last)]
+    return plain_parts(counts, first, cut, least) + plain_parts(counts, cut, last, least)
+
+
+def test_a_rise_is_parted_at_its_deepest_falls() -> None:
+    for seed in range(few_or_all(100, 2000)):
+        rng = random.Random(seed)
+        counts = [float(rng.randint(0, 9)) for _ in range(rng.randint(1, 12))]
+        first = rng.randint(0, len(counts) - 1)
+        last, least = rng.randint(first + 1, len(counts)), float(rng.randint(1, 9))
+        assert _parted(np.array(counts), (first, last), least=least) == plain_parts(
+            counts, first, last, least
+        ), seed
+
+
+def test_what_was_sent_while_seats_filled_for_long_is_no_overload() -> None:
+    """Ten in 100 s while seats fill, then 40 in 10 s, of which one a second is answered: 4 a second are too many."""
+    came = np.concatenate([np.arange(10) * 10 * S, 100 * S + np.arange(40) * S // 4])
+    began = np.concatenate([came[:10], 100 * S + (np.arange(40) + 1) * S])
+    queued = Queued(
+        came_us=came,
+        began_us=began,
+        left_us=began + 1000 * S,
+        is_lost=np.zeros(50, bool),
+        step_us=np.full(50, 1.0),
+        num_steps=np.full(50, 2.0),
+    )
+    found = _stretch(seen_of(queued), found_at(0, 110 * S, 140 * S, queue_us=100 * S))
+    assert (found["from_us"], found["until_us"]) == (100 * S, 110 * S)
+    assert (found["sent_per_s"], found["answered_per_s"]) == (4, 1)
+    queue = _stretch(seen_of(queued), found_at(50 * S, 60 * S, 140 * S, queue_us=55 * S))
+    assert queue["sent_per_s"] == pytest.approx(0.2)
+    nothing = Queued(
+        **{**{name: value[:0] for name, value in fields_of(queued).items()}, "is_lost": np.zeros(0, bool)}
+    )
+    assert overloaded_stretches(nothing, step_us=1.0, served_us=1.0) == []
 
 
 def test_where_a_queue_forms_while_the_number_in_the_server_grows_they_are_one() -> None:

@@ -23,6 +23,7 @@ from calibrate.predictor.profiles.kernel_tables import (
     _prefill,
 )
 from calibrate.predictor.profiles.latent_modules import between_heads
+from calibrate.predictor.profiles.matmuls import matmul_table
 from calibrate.predictor.profiles.other_heads_windows import windowed_decodes, windowed_prompts
 from calibrate.predictor.profiles.profile_cells import MOST_COUNT, MOST_MS, sound_cells
 from calibrate.predictor.profiles.sources import _of_version, _other_gpu
@@ -30,7 +31,7 @@ from calibrate.predictor.profiles.state_profiles import rows_of_heads
 from calibrate.predictor.profiles.unmeasured import mixing, refuse_unmeasured
 from calibrate.predictor.profiles.vidur_profiles import MLP_OPERATORS, _cpu, _network, read_vidur
 from replay.model import Precision, read_model_config
-from replay.model.matmuls import DELTA_NETS, KIMI_DELTA, kinds_of_layers
+from replay.model.matmuls import DELTA_NETS, FEWEST_POINTS, KIMI_DELTA, kinds_of_layers, needed_matmuls
 from tests.calibrate.predictor import made_profiles
 from tests.calibrate.predictor.made_profiles import wanted
 from tests.examples import few_or_all
@@ -147,6 +148,37 @@ def test_attention_is_of_its_heads_of_a_part_of_them_or_on_a_line_between(
                 told = "no rows of .*(nearest: .*)"
             with pytest.raises(MissingRows, match=told):
                 _attention_rows(table, PATH, asked[tp], window=window)
+
+
+@pytest.mark.parametrize("divisor", [1, 2, 4, 8, 16, 32])
+def test_heads_may_be_divided_by_powers_of_two_up_to_32(divisor: int, tmp_path: Path) -> None:
+    asked = wanted(tmp_path, tp=1)
+    config = made_profiles.config(tmp_path, num_attention_heads=64, num_key_value_heads=32)
+    asked = replace(asked, shape=read_model_config(config))
+    rows = [
+        {
+            "num_heads": 64 // divisor,
+            "num_key_value_heads": 32 // divisor,
+            "head_dim": 64,
+            "batch_size": 1,
+            "isl": 1,
+        }
+        | {"kv_cache_dtype": "bfloat16", "time_us": 1.0}
+    ]
+    assert _attention_rows(pd.DataFrame(rows), PATH, asked)[1] == divisor
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_a_product_needs_so_many_points(missing: int, tmp_path: Path) -> None:
+    product = needed_matmuls(wanted(tmp_path).shape, tp=2, are_modules_measured=True)[0]
+    points = FEWEST_POINTS - missing
+    same = {"n": product.n, "k": product.k, "gemm_dtype": "bfloat16", "time_us": 9.0}
+    rows = [{**same, "m": m + 1} for m in range(points)]
+    if missing:
+        with pytest.raises(MissingRows, match="no bfloat16 rows around"):
+            matmul_table(product, pd.DataFrame(rows), PATH)
+    else:
+        assert len(matmul_table(product, pd.DataFrame(rows), PATH).points) == points
 
 
 def test_attention_of_twice_the_batch_is_read_at_its_own(tmp_path: Path) -> None:

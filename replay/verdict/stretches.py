@@ -338,7 +338,7 @@ def _without_neighbours(
         later = np.flatnonzero(half[peak - first :])
         return (peak + int(later[0]), last) if len(later) else (last, last)
     if last < end and not half[peak - first :].any():
-        earlier = np.flatnonzero(half[: peak - first])
+        earlier = np.flatnonzero(half)  # none behind the peak
         return (first, first + int(earlier[-1]) + 1) if len(earlier) else (first, first)
     return None
 

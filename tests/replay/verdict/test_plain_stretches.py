@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,23 +32,32 @@ from replay.verdict.sentences import (
 from replay.verdict.stretches import (
     CERTAIN,
     CERTAIN_DOWN,
+    FEWEST_LEFT,
     LULL,
+    MOST_UNEVEN,
     MOSTLY_DOWN,
     QUIET,
+    UNNOTICED,
     Curve,
     Down,
     OverloadedStretch,
     _by_chance,
     _Found,
     _Grown,
+    _growths,
     _has_lull,
     _joined,
+    _merged,
     _most,
+    _of_service,
     _parted,
     _quiet_level,
+    _Rise,
     _Seen,
     _stretch,
+    _unevenness,
     _until_empty,
+    _whole,
     overloaded_stretches,
 )
 from tests.examples import few_or_all
@@ -242,6 +252,88 @@ def test_a_rise_is_parted_at_its_deepest_falls() -> None:
         assert _parted(np.array(counts), (first, last), least=least) == plain_parts(
             counts, first, last, least
         ), seed
+
+
+def test_the_curves_of_a_run_are_counted_with_and_without_the_lost() -> None:
+    for seed in range(few_or_all(40, 1000)):
+        rng = random.Random(seed)
+        queued = drawn_queue(rng)
+        came, began, left = (each.tolist() for each in (queued.came_us, queued.began_us, queued.left_us))
+        if came[-1] == came[0]:
+            continue
+        ordinary, material = rng.choice([0.0, 3.0]), rng.choice([4.0, 40.0])
+        seen = _Seen.of(queued, ordinary_us=ordinary, material_us=material, downs=[])
+        rows = range(len(came))
+        waits = [row for row in rows if began[row] - came[row] > max(ordinary, 2)]
+        until = max([came[-1], *(at for at in left if at < FOREVER)])
+        waiting = Curve.of(queued.came_us[waits], queued.began_us[waits], until_us=until)
+        few = UNNOTICED * material * len(came) / (came[-1] - came[0])
+        level = min(_quiet_level(waiting, (came[0], came[-1])), few)
+        gone = _until_empty(queued, waiting, level=max(level, FEWEST_LEFT)).tolist()
+        lost = queued.is_lost.tolist()
+        for curve, members, ends in (
+            (seen.waiting, waits, began),
+            (seen.backlog, sorted({*waits, *(row for row in rows if lost[row])}),
+             [gone[row] if lost[row] else began[row] for row in rows]),
+            (seen.present, list(rows), [gone[row] if lost[row] else left[row] for row in rows]),
+        ):  # fmt: skip
+            for at in range(until + 1):
+                assert count_at(curve, at) == sum(came[row] <= at < ends[row] for row in members), seed
+        assert (seen.few, seen.level) == pytest.approx((few, level))
+        varied = min(_unevenness(queued.came_us) + _of_service(queued), MOST_UNEVEN)
+        assert seen.unevenness == pytest.approx(varied)
+
+
+def test_growths_are_one_where_the_backlog_fell_by_chance_alone_and_gained_more_than_chance() -> None:
+    num_merged = 0
+    for seed in range(few_or_all(150, 3000)):
+        rng = random.Random(seed)
+        times = np.arange(0, 100, 10.0)
+        counts = np.array([float(rng.choice([0, 5, 20, 40, 60])) for _ in times])
+        queued = drawn_queue(rng)
+        seen = replace(seen_of(queued), backlog=Curve(times_us=times, counts=counts))
+        edges = sorted(rng.sample(range(-5, 105), 6))
+        grown = [
+            _Grown(from_us=a, queue_us=rng.choice([a, b]), to_us=b)
+            for a, b in zip(edges[::2], edges[1::2], strict=True)
+        ]
+        expected: list[_Grown] = []
+        for each in grown:
+            if expected:
+                last = expected[-1]
+                fell = count_at(seen.backlog, last.to_us) - count_at(seen.backlog, each.from_us)
+                gained = count_at(seen.backlog, each.to_us) - count_at(seen.backlog, last.queue_us - 1e-6)
+                if fell < _by_chance(seen, last.to_us, each.from_us) and gained >= _by_chance(
+                    seen, last.queue_us, each.to_us
+                ):
+                    expected[-1] = _Grown(from_us=last.from_us, queue_us=last.queue_us, to_us=each.to_us)
+                    num_merged += 1
+                    continue
+            expected.append(each)
+        assert _merged(seen, grown) == expected, seed
+    assert num_merged > 20
+
+
+def test_all_rises_of_a_backlog_are_one_growth_up_to_the_highest_and_to_where_the_last_is_gone() -> None:
+    """Three rises of 30, 60 and 45 within 100 s, of requests that come once a second."""
+    times = np.arange(0, 101.0) * S
+    counts = np.concatenate([np.linspace(0, 30, 20), np.linspace(30, 10, 15), np.linspace(10, 60, 30),
+                             np.linspace(60, 20, 15), np.linspace(20, 45, 10), np.linspace(45, 0, 11)])  # fmt: skip
+    curve = Curve(times_us=times, counts=np.round(counts))
+    came = np.arange(101) * S
+    queued = Queued(came_us=came, began_us=came, left_us=came + 1, is_lost=np.zeros(101, bool),
+                    step_us=np.ones(101), num_steps=np.ones(101))  # fmt: skip
+    seen = replace(seen_of(queued), backlog=curve, present=curve)
+    rises = [
+        _Rise(before=first - 1, peak=peak, after=after, after_us=0.0, is_gone=False)
+        for first, peak, after in ((1, 19, 34), (35, 64, 79), (80, 89, 100))
+    ]
+    whole = _whole(seen, rises)
+    assert whole is not None
+    assert whole == _growths(seen, replace(rises[0], peak=64, after=100), is_queue=False)[0]
+    assert (whole.from_us, whole.to_us) == (0, 64 * S)
+    (to_the_end,) = _growths(seen, replace(rises[0], peak=64, after=None), is_queue=False)
+    assert _whole(seen, [*rises[:2], replace(rises[2], after=None)]) == to_the_end
 
 
 def test_what_was_sent_while_seats_filled_for_long_is_no_overload() -> None:

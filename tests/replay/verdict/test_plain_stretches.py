@@ -331,7 +331,7 @@ def test_all_rises_of_a_backlog_are_one_growth_up_to_the_highest_and_to_where_th
     whole = _whole(seen, rises)
     assert whole is not None
     assert whole == _growths(seen, replace(rises[0], peak=64, after=100), is_queue=False)[0]
-    assert (whole.from_us, whole.to_us) == (0, 64 * S)
+    assert (whole.from_us, whole.to_us) == (1 * S, 64 * S)
     (to_the_end,) = _growths(seen, replace(rises[0], peak=64, after=None), is_queue=False)
     assert _whole(seen, [*rises[:2], replace(rises[2], after=None)]) == to_the_end
 

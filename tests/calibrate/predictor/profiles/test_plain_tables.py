@@ -26,7 +26,7 @@ from calibrate.predictor.profiles.latent_modules import between_heads
 from calibrate.predictor.profiles.matmuls import matmul_table
 from calibrate.predictor.profiles.other_heads_windows import windowed_decodes, windowed_prompts
 from calibrate.predictor.profiles.profile_cells import MOST_COUNT, MOST_MS, sound_cells
-from calibrate.predictor.profiles.sources import _of_version, _other_gpu
+from calibrate.predictor.profiles.sources import _of_version, _other_gpu, read_profiles
 from calibrate.predictor.profiles.state_profiles import rows_of_heads
 from calibrate.predictor.profiles.unmeasured import mixing, refuse_unmeasured
 from calibrate.predictor.profiles.vidur_profiles import MLP_OPERATORS, _cpu, _network, read_vidur
@@ -517,6 +517,20 @@ def test_layers_are_measured_where_just_what_mixes_their_tokens_was(model: str, 
     for missing in names:
         with pytest.raises(ProfileError, match="not in here; expected "):
             refuse_unmeasured([name for name in names if name != missing], [], asked, where="here")
+
+
+def test_a_file_that_has_some_of_a_model_is_read_and_one_that_has_none_says_why(tmp_path: Path) -> None:
+    path, asked = made_profiles.gemm_parquet(tmp_path), wanted(tmp_path)
+    fp8 = Precision(name="fp8", bytes_per_weight=1.0, matmul="fp8")
+    some = read_profiles([path], replace(asked, shape=replace(asked.shape, mlp_precision=fp8)))
+    assert sorted(some.tables) == ["attn_post_proj", "attn_pre_proj", "lm_head"]
+    assert some.complaints == ()
+    pd.read_parquet(path).assign(gemm_dtype="int4").to_parquet(path)
+    with pytest.raises(MissingRows, match="no rows of 'bfloat16' for "):
+        read_profiles([path], asked)
+    pd.read_parquet(path).assign(op_name="other").to_parquet(path)
+    with pytest.raises(ProfileError, match="no operator of a step in it"):
+        read_profiles([path], asked)
 
 
 def test_of_the_versions_of_each_table_one_is_read() -> None:

@@ -334,7 +334,7 @@ def _without_neighbours(
     """Return a part without the slope of a larger rise at its edge, None where its peak is no such slope."""
     first, last = part
     half = counts[first:last] <= counts[peak] / 2
-    if first > 0 and not half[: peak - first].any() and counts[first] > counts[peak] / 2:
+    if first > 0 and not half[: peak - first].any():
         later = np.flatnonzero(half[peak - first :])
         return (peak + int(later[0]), last) if len(later) else (last, last)
     if last < end and not half[peak - first :].any():

@@ -452,6 +452,14 @@ async def test_half_sent_bodies_close_the_receiver_to_nobody(
             writer.close()
 
 
+async def test_a_body_that_has_come_is_on_its_way_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiver_app, "MOST_COMING", 1)
+    async with receiving(windows_in(tmp_path)) as url:
+        assert [(await post(url, protobuf(vllm(number)), PROTOBUF))[0] for number in (1, 2, 3)] == [200] * 3
+
+
 async def test_a_body_without_an_end_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

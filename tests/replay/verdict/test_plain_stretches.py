@@ -332,6 +332,10 @@ def test_all_rises_of_a_backlog_are_one_growth_up_to_the_highest_and_to_where_th
     assert whole is not None
     assert whole == _growths(seen, replace(rises[0], peak=64, after=100), is_queue=False)[0]
     assert (whole.from_us, whole.to_us) == (1 * S, 64 * S)
+    later = replace(seen, present=Curve(times_us=times, counts=np.where(times > 90 * S, 0, times)))
+    longer = _whole(later, rises)
+    assert longer is not None
+    assert (longer.from_us, longer.to_us) == (1 * S, 90 * S)
     (to_the_end,) = _growths(seen, replace(rises[0], peak=64, after=None), is_queue=False)
     assert _whole(seen, [*rises[:2], replace(rises[2], after=None)]) == to_the_end
 

@@ -20,6 +20,7 @@ from calibrate.predictor.profiles.kernel_tables import (
     _attention_rows,
     _decode,
     _experts,
+    _heads,
     _prefill,
 )
 from calibrate.predictor.profiles.latent_modules import between_heads
@@ -166,6 +167,14 @@ def test_heads_may_be_divided_by_powers_of_two_up_to_32(divisor: int, tmp_path: 
         | {"kv_cache_dtype": "bfloat16", "time_us": 1.0}
     ]
     assert _attention_rows(pd.DataFrame(rows), PATH, asked)[1] == divisor
+
+
+@pytest.mark.parametrize(
+    ("tp", "heads", "kv_heads"), [(1, 8, 2), (2, 4, 1), (4, 2, 1), (8, 1, 1), (16, 1, 1)]
+)
+def test_a_gpu_has_one_head_at_least(tp: int, heads: int, kv_heads: int, tmp_path: Path) -> None:
+    found = _heads(wanted(tmp_path, tp=tp))
+    assert found == {"num_heads": heads, "num_key_value_heads": kv_heads, "head_dim": 64}
 
 
 @pytest.mark.parametrize("missing", [0, 1])

@@ -1,4 +1,4 @@
-"""Which tests answer for which room, and what is known to change nothing."""
+"""Which tests answer for which room."""
 
 from __future__ import annotations
 

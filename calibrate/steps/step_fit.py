@@ -117,7 +117,7 @@ class _StepTask:
     def of(logs: Sequence[StepSeries], base: Blackbox, priors: Mapping[str, Prior]) -> _StepTask:
         """Return the task, its scale and start from a straight line through the times."""
         line = _straight_line(logs)
-        step_us = max(line["beta0"], 1.0)
+        step_us = line["beta0"]
         all_priors = with_priors(proportions(beta1=line["beta1"], step_us=step_us), priors)
         expected = {name: each.centre for name, each in all_priors.items()}
         floor = min(expected["floor"], 0.8 * step_us)
@@ -143,9 +143,8 @@ class _StepTask:
         )
 
     def start(self) -> Floats:
-        """Return where the search begins, inside the limits."""
-        low, high = self.limits()
-        return np.clip(np.maximum(self.guess / self.scale, LEAST_SHARE), low + 1e-9, high - 1e-9)
+        """Return where the search begins."""
+        return np.maximum(self.guess / self.scale, LEAST_SHARE)
 
     def limits(self) -> tuple[Floats, Floats]:
         """Return the least and the largest value of each coefficient."""
@@ -248,7 +247,7 @@ def _straight_line(logs: Sequence[StepSeries]) -> dict[str, float]:
     found = robust_nnls(
         matrix / times[:, None] / NOISE,
         np.full(len(times), 1 / NOISE),
-        weights=np.full(len(times), 1 / len(times)),
+        weights=np.ones(len(times)),
         scale=scale,
     )
     least = 0.02 * scale

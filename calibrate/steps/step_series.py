@@ -54,12 +54,7 @@ class StepSeries:
 
     def summed(self, step_us: Floats) -> Floats:
         """Return the times of steps [n] added up as the observed ones are [m]."""
-        return added(self.group, step_us, number=len(self.took_us))
-
-
-def added(group: Int64s, values: Floats, *, number: int) -> Floats:
-    """Return the values [n] added up by group [number]."""
-    return np.asarray(np.bincount(group, values, number), np.float64)
+        return np.asarray(np.bincount(self.group, step_us), np.float64)
 
 
 def series_of(logged: LoggedSteps, *, name: str, is_async: bool) -> tuple[list[StepSeries], list[str]]:
@@ -114,15 +109,14 @@ def _series(logged: LoggedSteps) -> StepSeries:
     logged = _rows(logged, np.flatnonzero(works))
     took = _own_times(logged, follows)
     group = _groups(logged, follows, together=logged.is_whole or logged.has_ends)
-    number = int(group.max(initial=-1)) + 1
     ends = logged.end_us if logged.has_ends else np.cumsum(np.nan_to_num(took))
     return StepSeries(
         batch=_batch(logged),
         begin_us=np.where(follows & np.isfinite(took), ends - took, np.nan),
         end_us=ends,
         group=group,
-        took_us=added(group, took, number=number),  # NaN of one is NaN of all
-        has_prompts=added(group, logged.prefill_tokens, number=number) > 0,
+        took_us=np.asarray(np.bincount(group, took), np.float64),  # NaN of one is NaN of all
+        has_prompts=np.bincount(group, logged.prefill_tokens) > 0,
     )
 
 
@@ -149,16 +143,10 @@ def _groups(logged: LoggedSteps, follows: NDArray[np.bool_], *, together: bool) 
     """
     if not together:
         return np.arange(len(logged))
-    prompts = logged.prefill_tokens > 0
-    next_prompts = np.concatenate([prompts[1:] & follows[1:], [False]])
-    group, number, size = np.zeros(len(logged), np.int64), -1, 0
-    for step in range(len(logged)):
-        is_within = prompts[step] and follows[step] and 0 < size < MOST_TOGETHER
-        number, size = (number, size + 1) if is_within else (number + 1, 1)
-        if not prompts[step] and not next_prompts[step]:
-            size = 0
-        group[step] = number
-    return group
+    steps = np.arange(len(logged))
+    goes_on = (logged.prefill_tokens > 0) & follows
+    place = steps - np.maximum.accumulate(np.where(goes_on, 0, steps))
+    return np.asarray(np.cumsum(place % MOST_TOGETHER == 0) - 1, np.int64)
 
 
 def _batch(logged: LoggedSteps) -> StepBatch:

@@ -32,7 +32,8 @@ class ReceiveOptions:
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 4318
     every: Annotated[
-        float, typer.Option(metavar="S", parser=parse_seconds, help="Time that one file holds (30m, 1h, 1d).")
+        float,
+        typer.Option(metavar="S", parser=parse_seconds, help="Time that one file holds (30m, 1h, 24h)."),
     ] = "1h"  # type: ignore[assignment]  # typer parses a default, too
     max_body_bytes: Annotated[
         int, typer.Option(min=1, metavar="BYTES", help="The longest body of a request, packed and unpacked.")

@@ -68,9 +68,7 @@ async def _until_told(windows: Windows, *, host: str, port: int, max_body_bytes:
 
 
 @asynccontextmanager
-async def receiving(
-    windows: Windows, *, host: str = "127.0.0.1", port: int = 0, max_body_bytes: int = 4 * 2**20
-) -> AsyncIterator[str]:
+async def receiving(windows: Windows, *, host: str, port: int, max_body_bytes: int) -> AsyncIterator[str]:
     """Receive spans while the context lasts; yield the address. The caller must sort the files."""
     site = SpanReceiver(windows=windows, max_body_bytes=max_body_bytes)
     runner = web.AppRunner(

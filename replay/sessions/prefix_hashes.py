@@ -90,12 +90,15 @@ def _by_weights(trace: Trace, num_blocks: Int64s, ids: Int64s) -> Int64s:
     The KV cache of the same tokens differs between adapters, and vLLM's block hash has the adapter's name in it
     (vllm 0.32.0 v1/core/kv_cache_utils.py:generate_block_hash_extra_keys).
     """
-    if len(ids) == 0:
-        return ids
     weights = _weights(trace)
-    if (weights == weights[0]).all():
+    if (weights == weights.max(initial=0)).all():
         return ids
-    return _dense(ids * (int(weights.max()) + 1) + np.repeat(weights, num_blocks))
+    return _apart(ids, np.repeat(weights, num_blocks))
+
+
+def _apart(ids: Int64s, weights: Int64s) -> Int64s:
+    """Return contents renumbered so that each is another one with other weights; both arrays say one of each block."""
+    return _dense(ids * (int(weights.max(initial=0)) + 1) + weights)
 
 
 def sessions_grow(trace: Trace) -> bool:
@@ -150,22 +153,20 @@ def _session_hashes(trace: Trace, blocks: HashedBlocks, *, output: Int64s) -> Ha
     num_own = _blocks_of_text(sessions, prompt=prompt_tokens(trace), output=output, blocks=blocks)
     lead = _recorded_beginnings(trace, sessions, blocks) or _group_beginnings(trace, blocks)
     counts = np.maximum(lead.counts, num_own)
-    text = np.where(
-        sessions.grows, sessions.number, sessions.number.max(initial=-1) + 1 + np.arange(len(trace))
-    )
+    text = np.where(sessions.grows, sessions.number, len(trace) + np.arange(len(trace)))
     weights = _weights(trace)
     key = np.stack([text, lead.starts, lead.counts, weights])
-    place = np.unique(key, axis=1, return_inverse=True)[1].ravel()
-    longest = np.zeros(int(place.max(initial=-1)) + 1, np.int64)
+    places, place = np.unique(key, axis=1, return_inverse=True)
+    longest = np.zeros(len(places.T), np.int64)
     np.maximum.at(longest, place, counts)
     a_row = np.zeros(len(longest), np.int64)
     a_row[place] = np.arange(len(trace))
     owner = np.repeat(a_row, longest)
     position = _ranges(np.zeros(len(longest), np.int64), longest)
-    ids = int(lead.ids.max(initial=-1)) + 1 + text[owner] * int(longest.max(initial=0)) + position
+    ids = len(lead.ids) + text[owner] * len(owner) + position
     leads = position < lead.counts[owner]
     ids[leads] = lead.ids[(lead.starts[owner] + position)[leads]]
-    ids = _dense(ids * (int(weights.max(initial=0)) + 1) + weights[owner])
+    ids = _apart(ids, weights[owner])
     return HashChains(ids=ids, starts=(np.cumsum(longest) - longest)[place], counts=counts)
 
 
@@ -178,7 +179,7 @@ def _recorded_beginnings(trace: Trace, sessions: _Sessions, blocks: HashedBlocks
     starts, first = (np.cumsum(lengths) - lengths) * per_hash + blocks.shift, sessions.first
     counts = blocks.within(np.minimum(lengths * per_hash * blocks.size, prompt_tokens(trace)))[first]
     ids = (coarse[:, None] * per_hash + np.arange(per_hash)).ravel()
-    return HashChains(ids=ids, starts=np.where(counts > 0, starts[first], 0), counts=counts)
+    return HashChains(ids=ids, starts=starts[first], counts=counts)
 
 
 def _hashes_of_rows(trace: Trace) -> tuple[Int64s, Int64s]:
@@ -193,18 +194,16 @@ def _group_beginnings(trace: Trace, blocks: HashedBlocks) -> HashChains:
     code = trace.cells("prefix_group").ranks()
     prefix = np.minimum(trace.cells("prefix_length").values, prompt_tokens(trace))
     counts = np.where(code >= 0, blocks.within(prefix), 0)
-    longest = np.zeros(int(code.max(initial=-1)) + 1, np.int64)
+    longest = np.zeros(len(trace), np.int64)
     np.maximum.at(longest, code[code >= 0], counts[code >= 0])
-    first = np.cumsum(longest) - longest
-    starts = np.where(code >= 0, first[np.maximum(code, 0)] if len(first) else 0, 0)
-    return HashChains(ids=np.arange(int(longest.sum())), starts=starts, counts=counts)
+    first = np.append(np.cumsum(longest) - longest, 0)  # the last is that of no group, code -1
+    return HashChains(ids=np.arange(int(longest.sum())), starts=first[code], counts=counts)
 
 
 def _ranges(starts: Int64s, lengths: Int64s) -> Int64s:
     """Return start, start + 1, … of each length, one behind the other."""
     ends = np.cumsum(lengths)
-    total = int(ends[-1]) if len(ends) else 0
-    positions = np.arange(total, dtype=np.int64) + np.repeat(starts - (ends - lengths), lengths)
+    positions = np.arange(int(lengths.sum()), dtype=np.int64) + np.repeat(starts - (ends - lengths), lengths)
     return np.asarray(positions, np.int64)
 
 

@@ -111,7 +111,7 @@ def _sources(trace: Trace, cached: Int64s, *, block_size: int) -> tuple[Int64s, 
     if sessions_grow(trace):
         size = block_size
         chains = prefix_hashes(trace, output_tokens=served_output(trace).filled(0), block_size=block_size)
-    elif size is None or "prefix_hashes" not in trace.table:
+    elif size is None:
         return cached, np.zeros_like(cached), cached
     else:
         chains = chained(own_hashes(trace.table))

@@ -39,7 +39,7 @@ class KVReuse:
     @property
     def ideal_frac(self) -> float:
         """The share of prompt tokens that an unlimited cache finds."""
-        return self.hit_frac(len(self.hits) - 1)
+        return self.hit_frac(len(self.hits))
 
     def blocks_for(self, share: float) -> int:
         """Return how many blocks a cache needs at least for this share of the hits of an unlimited one."""
@@ -62,7 +62,7 @@ def kv_reuse(requests: Requests, order: Int64s, *, block_size: int) -> KVReuse:
     hits = np.cumsum(np.cumsum(changes[:-1]))
     enough = int(np.searchsorted(hits, hits[-1], side="left")) + 1
     return KVReuse(
-        hits=hits[: max(enough, 1)],
+        hits=hits[:enough],
         num_prompt_tokens=int(prompt.sum()),
         block_size=block_size,
         largest=int((-(-total // block_size)).max(initial=0)),
@@ -80,7 +80,7 @@ def _pieces(ids: Int64s, starts: Int64s, counts: Int64s) -> tuple[Int64s, Int64s
     covered = np.cumsum(
         np.bincount(starts, minlength=num_places + 1) - np.bincount(starts + counts, minlength=num_places + 1)
     )
-    num_askers = np.bincount(ids, weights=covered[:-1], minlength=1).astype(np.int64)
+    num_askers = np.bincount(ids, weights=covered[:-1]).astype(np.int64)
     begins = np.zeros(num_places + 1, np.bool_)
     if num_places:
         begins[1:-1] = num_askers[ids[1:]] != num_askers[ids[:-1]]
@@ -107,7 +107,7 @@ def _live(first_piece: Int64s, pieces: Int64s, sizes: Int64s) -> Int64s:
     np.minimum.at(first, pieces, owner)
     np.maximum.at(last, pieces, owner)
     is_asked = last >= 0
-    change = np.bincount(first[is_asked], weights=sizes[is_asked], minlength=n + 1)
-    change -= np.bincount(last[is_asked], weights=sizes[is_asked], minlength=n + 1)
-    live: Int64s = np.cumsum(change)[:n].astype(np.int64)
+    change = np.bincount(first[is_asked], weights=sizes[is_asked], minlength=n)
+    change -= np.bincount(last[is_asked], weights=sizes[is_asked], minlength=n)
+    live: Int64s = np.cumsum(change).astype(np.int64)
     return live

@@ -93,8 +93,8 @@ class CacheNeeds(TypedDict):
 
 def cache_needs(reuse: KVReuse, engine: EngineConfig) -> CacheNeeds:
     """Return what caches of every size find; ``engine``: one server."""
-    num_gpu_blocks = max(engine.num_gpu_blocks, 0)
-    on_gpu, on_host = _kept_blocks(engine, reuse) if num_gpu_blocks else (0, 0)
+    num_gpu_blocks = engine.num_gpu_blocks
+    on_gpu, on_host = _kept_blocks(engine, reuse)
     with_tier = _blocks_with_tier(engine, on_gpu, on_host) if num_gpu_blocks else None
     most = len(reuse.hits) - 1
     sizes = np.unique(
@@ -146,26 +146,25 @@ def needs_rows(needs: CacheNeeds) -> list[tuple[str, str]]:
     told = []
     for share in SHOWN_SHARES:
         blocks = needs["blocks_for"][share]
-        told.append(f"{float(share):.0%} of them {four_digits(blocks * needs['block_size'] / 1e6)}")
+        told.append(f"{float(share):.0%} of them {_millions(needs, blocks)}")
     found = f"an unlimited cache would find {needs['ideal_hit_frac']:.1%} of prompt tokens"
     terms = [("KV needed", f"{found}; million tokens of KV for {', '.join(told)}")]
     if needs["num_gpu_blocks"]:
         own = needs["num_kept_blocks"]
         servers = needs["blocks_for"]["0.95"] / max(own, 1)
         verb = "has" if own == needs["num_gpu_blocks"] else "keeps, its groups of layers together,"
-        has = f"one server here {verb} {four_digits(own * needs['block_size'] / 1e6)}: alone it would find"
+        has = f"one server here {verb} {_millions(needs, own)}: alone it would find"
         terms.append(
             ("", f"{has} {needs['hit_frac']:.1%}; 95% of them take {four_digits(servers)} such servers")
         )
         if (both := needs["num_blocks_with_tier"]) is not None:
-            size = four_digits(both * needs["block_size"] / 1e6)
-            terms.append(
-                (
-                    "",
-                    f"with its host memory it keeps {size}: it would find {needs['tier_hit_frac'] or 0.0:.1%}",
-                )
-            )
+            found = f"it would find {needs['tier_hit_frac']:.1%}"
+            terms.append(("", f"with its host memory it keeps {_millions(needs, both)}: {found}"))
     return terms
+
+
+def _millions(needs: CacheNeeds, num_blocks: int) -> str:
+    return four_digits(num_blocks * needs["block_size"] / 1e6)
 
 
 def summarize_sessions(trace: Trace, *, block_size: int) -> SessionsSummary | None:

@@ -107,7 +107,7 @@ def overloaded_stretches(
     that an SLO allows, None without one. ``downs``: of the instances that served it.
     """
     came = queued.came_us
-    if len(came) < 2 or came[-1] <= came[0]:
+    if len(came) == 0 or came[-1] <= came[0]:
         return []
     noticed = min(max(MATERIAL_SHARE * served_us, ORDINARY_STEPS * step_us), MATERIAL_US)
     material_us = noticed if limit_us is None else min(noticed, max(limit_us, ORDINARY_STEPS * step_us))
@@ -334,11 +334,11 @@ def _without_neighbours(
     """Return a part without the slope of a larger rise at its edge, None where its peak is no such slope."""
     first, last = part
     half = counts[first:last] <= counts[peak] / 2
-    if first > 0 and not half[: peak - first].any() and counts[first] > counts[peak] / 2:
+    if first > 0 and not half[: peak - first].any():
         later = np.flatnonzero(half[peak - first :])
         return (peak + int(later[0]), last) if len(later) else (last, last)
     if last < end and not half[peak - first :].any():
-        earlier = np.flatnonzero(half[: peak - first])
+        earlier = np.flatnonzero(half)  # none behind the peak
         return (first, first + int(earlier[-1]) + 1) if len(earlier) else (first, first)
     return None
 

@@ -1,4 +1,4 @@
-"""Which tests answer for which room, and what is known to change nothing."""
+"""Which tests answer for which room."""
 
 from __future__ import annotations
 
@@ -64,7 +64,10 @@ ROOMS = {
         tests=("tests/traces/importers/test_weka.py", "tests/traces/importers/test_short_names.py"),
     ),
     "otel": Room(modules=("traces/importers/otel/*.py",), tests=("tests/traces/importers/otel",)),
-    "receive": Room(modules=("observe/receive/*.py",), tests=("tests/observe/receive",)),
+    "receive": Room(
+        modules=("observe/receive/*.py",),
+        tests=("tests/observe/receive/test_plain_windows.py", "tests/observe/receive"),
+    ),
     "layers": Room(
         modules=("replay/model/layers/*.py",),
         tests=(
@@ -103,7 +106,10 @@ ROOMS = {
         modules=("traces/importers/simulators/*.py",),
         tests=("tests/traces/importers/simulators", "tests/traces/importers/test_importers.py"),
     ),
-    "findings": Room(modules=("traces/findings/*.py",), tests=("tests/traces/findings",)),
+    "findings": Room(
+        modules=("traces/findings/*.py",),
+        tests=("tests/traces/findings/test_plain_findings.py", "tests/traces/findings"),
+    ),
     "measured": Room(
         modules=("traces/measured/*.py",),
         tests=("tests/traces/measured", "tests/traces/findings/test_run_findings.py"),
@@ -146,28 +152,41 @@ ROOMS = {
         tests=(
             "tests/replay/verdict/test_known_queues.py",
             "tests/replay/verdict/test_stretches_by_hand.py",
+            "tests/replay/verdict/test_plain_stretches.py",
             "tests/replay/verdict",
         ),
     ),
     "ceiling": Room(modules=("replay/search/ceiling.py",), tests=("tests/replay/search/test_ceiling.py",)),
     "profiles": Room(
         modules=("calibrate/predictor/profiles/*.py",),
-        tests=("tests/calibrate/predictor/profiles", "tests/calibrate/predictor/test_measured_windows.py"),
+        tests=(
+            "tests/calibrate/predictor/profiles/test_plain_tables.py",
+            "tests/calibrate/predictor/profiles",
+            "tests/calibrate/predictor/test_measured_windows.py",
+        ),
     ),
     "sessions": Room(
         modules=("replay/sessions/*.py",),
         tests=(
+            "tests/replay/sessions/test_plain_sessions.py",
             "tests/replay/sessions/test_sessions_by_hand.py",
             "tests/replay/sessions/test_reuse.py",
             "tests/replay/sessions",
         ),
     ),
     "notebook": Room(modules=("traces/pages/notebook.py",), tests=("tests/traces/pages/test_notebook.py",)),
-    "steps": Room(modules=("calibrate/steps/*.py",), tests=("tests/calibrate/steps",)),
+    "steps": Room(
+        modules=("calibrate/steps/*.py",),
+        tests=("tests/calibrate/steps/test_plain_steps.py", "tests/calibrate/steps"),
+    ),
     "passes": Room(modules=("traces/steps/*.py",), tests=("tests/traces/steps",)),
     "beyond the fit": Room(
         modules=("calibrate/fit/beyond.py", "replay/search/beyond_fit.py"),
-        tests=("tests/calibrate/fit/test_beyond.py", "tests/replay/search/test_beyond_fit.py"),
+        tests=(
+            "tests/calibrate/fit/test_beyond_by_hand.py",
+            "tests/calibrate/fit/test_beyond.py",
+            "tests/replay/search/test_beyond_fit.py",
+        ),
     ),
     "throttling": Room(
         modules=("sim/latency/throttling.py",), tests=("tests/sim/latency/test_throttling.py",)
@@ -179,6 +198,7 @@ ROOMS = {
         modules=("replay/twin/fitted/*.py",),
         tests=(
             "tests/replay/twin/fitted/test_fitted_by_hand.py",
+            "tests/replay/twin/fitted/test_plain_ranges.py",
             "tests/replay/twin/fitted/test_fitted_on.py",
             "tests/replay/twin/fitted/test_like_against_like.py",
             "tests/replay/twin/fitted/test_tiles_and_pace.py",

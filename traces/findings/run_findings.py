@@ -196,7 +196,7 @@ def _cold(trace: Trace) -> list[RunFinding]:
     first = f"first {cold.num:,} requests are" if cold.num > 1 else "first request is"
     text = (
         f"the {first} slower than the rest: TTFT {shown_time(cold.ttft_us)} in the median, then "
-        f"{shown_time(cold.later_us)}: the server was not warm. --warmup {max(cold.num, 1)} takes them out"
+        f"{shown_time(cold.later_us)}: the server was not warm. --warmup {cold.num} takes them out"
     )
     return [RunFinding(kind=COLD, num=cold.num, of=cold.of, text=text)]
 

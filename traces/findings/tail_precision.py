@@ -95,7 +95,7 @@ def tail_precision(values: Floats) -> TailPrecision | None:
 
 def _largest(ordered: Floats, rank: float, *, worth: float) -> float:
     """Return the value of a rank from the top, 1 the largest, where ascending values are worth so many."""
-    return float(np.quantile(ordered, float(np.clip(1 - (rank - 1) / max(worth - 1, 1.0), 0.0, 1.0))))
+    return float(np.quantile(ordered, max(1 - (rank - 1) / max(worth - 1, 1.0), 0.0)))
 
 
 def _num_effective(known: Floats, ordered: Floats) -> float:

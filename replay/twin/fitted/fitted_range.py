@@ -229,16 +229,21 @@ def _of_one(
     """Return the span of one trace's finished requests."""
     from traces import finished_ok
 
-    kept = finished_ok(trace) if rows is None else finished_ok(trace) & rows
+    ok = finished_ok(trace)
+    kept = ok if rows is None else ok & rows
     if not kept.any():
         return FittedRange()
     served = _Served.of(trace)
     start, e2e = served.start, served.e2e
+    begun, end = (
+        (start + served.queued)[ok],
+        (start + e2e)[ok],
+    )  # of one that failed nobody knows when it ended
     return FittedRange(
         rate_per_s=None if served.is_paced else _rate(start[kept], e2e[kept]),
         prompt_tokens=inner(served.prompts[kept]),
         output_tokens=inner(served.outputs[kept]),
-        concurrency=inner(_running(start, start + served.queued, start + e2e)[kept]),
+        concurrency=inner(_running(start[kept], begun, end)),
     )
 
 
@@ -289,11 +294,10 @@ def _widened(values: NDArray[np.float64]) -> Range | None:
     known = np.sort(values[np.isfinite(values)])
     if len(known) == 0:
         return None
-    beyond = max(int(fewest_beyond(len(known))), 1)
-    high = float(known[-beyond])
-    if fewest_beyond(len(known)) < 1:
-        high = max(high, _ninety_ninth_of_few(known))
-    return _rounded(float(known[beyond - 1])), _rounded(high)
+    beyond = int(fewest_beyond(len(known)))
+    if beyond < 1:
+        return _rounded(float(known[0])), _rounded(max(float(known[-1]), _ninety_ninth_of_few(known)))
+    return _rounded(float(known[beyond - 1])), _rounded(float(known[-beyond]))
 
 
 def _ninety_ninth_of_few(ordered: Floats) -> float:
@@ -308,7 +312,7 @@ def _ninety_ninth_of_few(ordered: Floats) -> float:
     if n < ENOUGH or ordered[-k - 1] <= 0:
         return float(ordered[-1])
     index = float(np.log(ordered[-k:] / ordered[-k - 1]).mean()) * (1 + 1 / np.sqrt(k))
-    return float(ordered[-k - 1] * max(k / (0.01 * n), 1.0) ** index)
+    return float(ordered[-k - 1] * (k / (0.01 * n)) ** index)
 
 
 def _rounded(value: float) -> float:

@@ -155,6 +155,13 @@ def test_the_requests_show_the_way_in() -> None:
     assert way_in == pytest.approx(4000 + 600 * 5, rel=0.25)
     assert not by_name["alpha2"].fitted
     assert len(fit.names) == len(fit.correlation)
+    assert fit.names[:3] == ("alpha0", "alpha1", "alpha3")
+    assert np.diag(fit.correlation) == pytest.approx(1)
+    assert not fit.correlation[:3, 3:].any()
+    assert not fit.correlation[3:, :3].any()
+    assert np.abs(fit.correlation[3:, 3:]).sum() > len(fit.names) - 3
+    assert fit.num_requests == 150
+    assert 0 < fit.seconds < 300
 
 
 def test_a_real_servers_next_load_is_within_the_bars(tmp_path: Path) -> None:

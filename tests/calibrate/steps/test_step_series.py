@@ -131,6 +131,15 @@ def test_gaps_a_clock_that_goes_back_and_several_engines_are_told_and_their_time
     ]
 
 
+def test_as_many_known_times_as_must_be_are_enough_and_nothing_is_left_out() -> None:
+    """A prompt and the step before it have one time together."""
+    for others, known in ((90, 110), (80, 100)):
+        work = [0, 0, 9] * MIN_PREFILLS + [0] * others
+        just = replace(log(work, [1] * len(work), [5.0] * len(work)), is_whole=True)
+        (found,), said = series_of(just, name="a.log", is_async=True)
+        assert (int(found.known().sum()), int(found.has_prompts.sum()), said) == (known, MIN_PREFILLS, [])
+
+
 def test_waits_are_no_steps_where_the_next_one_is_prepared_meanwhile() -> None:
     logged = enough([0], [1], [4])
     waits = replace(logged, end_us=np.full(len(logged), np.nan))
@@ -144,7 +153,7 @@ def test_waits_are_no_steps_where_the_next_one_is_prepared_meanwhile() -> None:
     [
         (log([0], [1], [4]), "a.log: got 0 known times of steps, expected at least 100"),
         (log([0] * 200, [1] * 200, [4.0] * 200), "a.log: got 0 known times of steps with prompts, expected"),
-        (log([0], [10**9], [4]), "a.log: got a step of 1e\\+09 requests, expected at most 100,000"),
+        (log([0, 0], [1, 10**9], [4, 4]), "a.log: got a step of 1e\\+09 requests, expected at most 100,000"),
         (log([0], [MOST_REQUESTS], [4]), "a.log: got 0 known times of steps, expected at least 100"),
     ],
 )

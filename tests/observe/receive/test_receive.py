@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,13 +25,13 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 import vtwin
-from observe.receive import receiver_app
+from observe.receive import receiver, receiver_app
 from observe.receive.lost_posts import LostPosts
-from observe.receive.receiver import _watch, receiving, run_receiver, summary
+from observe.receive.receiver import _watch, run_receiver, summary
 from observe.receive.receiver_app import SpanReceiver, _Coming, _make_room
 from observe.receive.time_windows import AHEAD_S, LATE_S, QUIET_S, Windows, check_output
 from tests.traces.importers.otel.spans import START_NS, chat, document, protobuf, span, vllm
-from traces import Trace, TraceError, check_trace, companion_file, read_trace
+from traces import ConfigError, Trace, TraceError, check_trace, companion_file, read_trace
 
 NOW_S = START_NS / 1e9
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
@@ -48,6 +48,10 @@ class Clock:
 
 def windows_in(tmp_path: Path, clock: Clock | None = None, **options: Any) -> Windows:  # noqa: ANN401
     return Windows(tmp_path / "prod", every_s=3600, clock=clock or Clock(), **options)
+
+
+def receiving(windows: Windows, *, max_body_bytes: int = 4 * 2**20) -> AbstractAsyncContextManager[str]:
+    return receiver.receiving(windows, host="127.0.0.1", port=0, max_body_bytes=max_body_bytes)
 
 
 def files_in(tmp_path: Path) -> list[str]:
@@ -347,6 +351,32 @@ def test_an_output_of_an_earlier_run_is_refused_unless_gone_on_with(
     assert [len(trace) for trace in read_all(tmp_path)] == [1]
 
 
+def test_files_of_an_earlier_run_are_gone_on_with_or_replaced(tmp_path: Path) -> None:
+    (tmp_path / "prod-20260921T140000Z.yaml").touch()
+    for allowed in ({"resume": True, "overwrite": False}, {"resume": False, "overwrite": True}):
+        check_output(tmp_path / "prod", **allowed)
+    with pytest.raises(ConfigError, match="was received before"):
+        check_output(tmp_path / "prod", resume=False, overwrite=False)
+
+
+@pytest.mark.parametrize(
+    ("every", "said"),
+    [
+        ("60s", "was received before"),
+        ("168h", "was received before"),
+        ("59.9s", "--every"),
+        ("168.001h", "--every"),
+    ],
+)
+def test_a_file_holds_a_minute_to_a_week(
+    every: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "prod-20260921T140000Z.yaml").touch()
+    command = ["receive", "--output", str(tmp_path / "prod"), "--port", "0", "--every", every]
+    assert vtwin.main(command) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
 def test_an_id_that_is_not_of_eight_bytes_is_no_id(tmp_path: Path) -> None:
     windows = windows_in(tmp_path)
     long, short = vllm(2), vllm(3)
@@ -420,6 +450,14 @@ async def test_half_sent_bodies_close_the_receiver_to_nobody(
         )  # the last three were left, with the post
         for _, writer in halves:
             writer.close()
+
+
+async def test_a_body_that_has_come_is_on_its_way_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiver_app, "MOST_COMING", 1)
+    async with receiving(windows_in(tmp_path)) as url:
+        assert [(await post(url, protobuf(vllm(number)), PROTOBUF))[0] for number in (1, 2, 3)] == [200] * 3
 
 
 async def test_a_body_without_an_end_is_not_waited_for(

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from replay.search.beyond_fit import beyond_fit, lasting_rates
+from replay import TwinConfig
+from replay.search.beyond_fit import LONG, _highest, _run_at, beyond_fit, lasting_rates
+from replay.search.load import load_of
 from replay.twin.config_read import load_config
 from replay.twin.fitted.fitted_range import FittedRange
 from tests.calibrate.known_servers import SERVER, workload
@@ -99,3 +105,75 @@ def test_all_rates_last_where_the_fit_saw_a_full_server_and_none_of_an_overloade
     assert most[1] < 40, "a twin that does not keep up, with all seats taken as in the fit"
     assert lasting_rates(load, twin, None) is None
     assert lasting_rates(load, replace(twin, fitted=FittedRange(rate_per_s=(2.0, 6.0))), (2.0, 6.0)) is None
+
+
+@pytest.mark.parametrize("limit", [0.9, 1.0, 1.7, 3.3, 9.0, 15.9])
+def test_the_highest_rate_that_stays_is_found_to_within_5_percent(limit: float) -> None:
+    tried: list[float] = []
+
+    def stays(rate_per_s: float) -> bool:
+        tried.append(rate_per_s)
+        return rate_per_s <= limit
+
+    found = _highest(stays, 16.0)
+    assert (found is None) == (limit < 1)
+    if found is not None:
+        assert found <= limit < 1.05 * found
+        assert len(tried) == 7
+        assert all(each == float(f"{each:.3g}") for each in tried)
+
+
+@pytest.mark.parametrize(
+    ("running", "verdict", "stays"),
+    [
+        ((9.0, 9.0, 9.0), "stable", True),
+        ((9.0, 9.0, 10.0), "stable", False),
+        ((10.0, 9.0, 9.0), "stable", False),
+        ((None, 9.0, 9.0), "stable", False),
+        ((9.0, 9.0, 9.0), "overloaded", False),
+        ((9.0, 9.0, 9.0), None, True),
+    ],
+)
+def test_a_rate_lasts_if_each_third_of_a_long_run_is_within_the_fit(
+    running: tuple[float | None, ...],
+    verdict: str | None,
+    stays: bool,
+    load: Trace,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rates: list[float] = []
+
+    def run_at(drawn: Trace, _twin: TwinConfig, rate_per_s: float) -> Any:  # noqa: ANN401
+        assert len(drawn) == LONG
+        rates.append(rate_per_s)
+        return SimpleNamespace(trace=drawn, judged=verdict and SimpleNamespace(verdict=verdict))
+
+    def range_of(_traces: list[Trace], rows: list[NDArray[np.bool_]]) -> FittedRange:
+        third = int(np.flatnonzero(rows[0])[0]) * 3 // LONG
+        assert np.flatnonzero(rows[0]).tolist() == list(range(third * 1000, (third + 1) * 1000))
+        most = running[third]
+        return FittedRange(concurrency=None if most is None else (1.0, most))
+
+    monkeypatch.setattr("replay.search.beyond_fit._run_at", run_at)
+    monkeypatch.setattr("replay.search.beyond_fit.range_of", range_of)
+    twin = replace(SERVER, fitted=FittedRange(rate_per_s=(2.0, 6.0), concurrency=(1.0, 9.0)))
+    assert lasting_rates(load, twin, (2.0, 6.0)) == ((2.0, 6.0) if stays else None)
+    assert rates == ([6.0] if stays else [6.0, 6 / 16])
+
+
+def test_a_trace_at_another_rate_keeps_its_requests_and_how_long_each_waits(
+    load: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr("replay.simulated_run.run", lambda *each: given.append(each) or each)
+    came = load.cells("arrival_time_us").values
+    patient = load.with_columns(deadline_us=came + 5000)
+    _run_at(patient, FITTED, 16.0)
+    trace, twin, settings = given[0]
+    expected = load_of(patient, FITTED).at(16.0)
+    assert trace.cells("arrival_time_us").values.tolist() == expected.arrival_us.tolist()
+    waits = trace.cells("deadline_us").values - trace.cells("arrival_time_us").values
+    assert waits.tolist() == [5000] * len(load)
+    assert (settings.at, twin.pace) == ("arrival", None)
+    _run_at(load, FITTED, 16.0)
+    assert "deadline_us" not in given[1][0].table

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush, heapreplace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from replay.verdict.sentences import (
     stretches_told,
     verdict_sentence,
 )
-from replay.verdict.stretches import overloaded_stretches
+from replay.verdict.stretches import Down, overloaded_stretches
 
 KNOWN = Path(__file__).with_name("known_queues.jsonl")
 S = 1_000_000
@@ -52,6 +52,16 @@ class Load:
     limit_us: float | None = None
     seed: int = 1
     start_us: int = 0
+    downs: tuple[tuple[float, float], ...] = ()
+
+    def down(self) -> list[Down]:
+        """Return the times, s from the first request on, in which an instance is said to have been down."""
+        return [
+            Down(
+                instance=f"{number % 2}", from_us=self.start_us + int(a * S), to_us=self.start_us + int(b * S)
+            )
+            for number, (a, b) in enumerate(self.downs)
+        ]
 
     def came_us(self) -> Int64s:
         draw, parts, start = np.random.default_rng(self.seed), [], 0
@@ -130,6 +140,16 @@ def near_chance(seed: int) -> Load:
     )
 
 
+def down_for_a_time(seed: int) -> Load:
+    """Return a load near chance, or of stages, with up to three times in which an instance was down, by draw."""
+    draw = np.random.default_rng(seed)
+    made = near_chance(seed) if seed % 3 else any_load(seed)
+    seconds = sum(each for each, _ in made.stages)
+    near = [second for second, _ in made.bursts] or [seconds / 2]
+    starts = [draw.choice(near) + draw.uniform(-20, 2) for _ in range(int(draw.integers(1, 4)))]
+    return replace(made, downs=tuple((max(at, 0.0), max(at, 0.0) + draw.uniform(5, 60)) for at in starts))
+
+
 STAGED = ((100, 5), (60, 20), (200, 5))
 LOADS = (
     *(Load(stages=STAGED, spread=spread, seed=seed) for spread, seed in ((0.0, 1), (0.5, 2), (1.0, 3))),
@@ -151,6 +171,8 @@ LOADS = (
     *map(any_load, range(20, 56)),
     Load(stages=((8, 1),), bursts=((4, 26),), seats=2, served_us=200_000, seed=17),
     *map(near_chance, range(60, 100)),
+    *map(near_chance, range(200, 260)),
+    *map(down_for_a_time, range(300, 390)),
 )
 
 
@@ -159,7 +181,11 @@ def said_again() -> Iterator[dict[str, Any]]:
     for load in LOADS:
         queued = load.queued()
         found = overloaded_stretches(
-            queued, step_us=load.served_us / 100, served_us=float(load.served_us), limit_us=load.limit_us
+            queued,
+            step_us=load.served_us / 100,
+            served_us=float(load.served_us),
+            limit_us=load.limit_us,
+            downs=load.down(),
         )
         sending_us = float(queued.came_us[-1] - queued.came_us[0])
         told = [verdict_sentence("overloaded", found, sending_us=sending_us)]
@@ -189,6 +215,7 @@ def test_queues_are_told_as_before() -> None:
     known = [json.loads(line) for line in KNOWN.read_text().splitlines()]
     for before, now in zip(known, said_again(), strict=True):
         for one, other in zip(before.pop("stretches"), now.pop("stretches"), strict=True):
+            assert other.pop("down") == one.pop("down")
             assert other == {name: value and pytest.approx(value, rel=1e-9) for name, value in one.items()}
         assert now == before
 

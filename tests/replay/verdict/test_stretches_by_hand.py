@@ -223,6 +223,7 @@ def test_a_rise_is_parted_where_it_has_fallen_and_rises_by_as_much_again() -> No
         ([0, 9, 6, 4, 8, 0], (2, 6), 4, None),  # it has fallen to half before its peak
         ([0, 9, 6, 5, 8, 3, 0], (2, 7), 4, (5, 7)),  # the slope of the rise before
         ([0, 9, 8, 7, 6, 5], (2, 6), 2, (6, 6)),
+        ([9, 6, 5, 8, 3, 0], (1, 6), 3, (4, 6)),
         ([0, 2, 8, 6, 5, 9, 0], (0, 5), 2, (0, 2)),  # the slope of the one behind
         ([5, 6, 8, 6, 5, 9, 0], (0, 5), 2, (0, 0)),
         ([0, 2, 8, 4, 5, 9, 0], (0, 5), 2, None),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.traces.measured.test_stream_shape import STEADY, answers, reads_of
@@ -20,8 +21,9 @@ from traces import (
     summarize_trace,
     write_trace,
 )
-from traces.findings.run_findings import KINDS
+from traces.findings.run_findings import KINDS, found_in
 from traces.measured.finish_reasons import failure_status
+from traces.trace import select_rows
 
 
 def kinds(trace: Trace) -> list[str]:
@@ -43,7 +45,9 @@ def test_findings_are_in_the_header_of_a_written_trace_and_outlive_its_events(tm
     (found,) = back.header.findings
     assert (found.kind, found.num, found.of) == ("stream_held_back", 1, 1)
     old = RunFinding(kind="cold_start", num=3, of=60, text="the first 3 requests were slower")
-    assert findings_of(observed().with_header(findings=(old,))) == (old,)
+    trace = observed().with_header(findings=(old,))
+    assert findings_of(trace) == (old,)
+    assert (found_in(trace.header, "cold_start"), found_in(trace.header, "finish_reason")) == (old, None)
 
 
 def test_the_summary_of_a_trace_tells_its_findings() -> None:
@@ -189,3 +193,117 @@ def test_hidden_reasoning_is_told() -> None:
 
 def test_every_kind_has_a_meaning() -> None:
     assert all(text and kind.replace("_", "").isalpha() for kind, text in KINDS.items())
+
+
+CLUMPED = reads_of(20, events=4)
+ONE_READ = [490_000] * 40
+LATE_CLIENT = ClientInfo(late=True)
+WHOLE: dict[str, tuple[Trace, tuple[str, int, int], str]] = {
+    "held back": (
+        answers(STEADY, ONE_READ, ONE_READ),
+        ("stream_held_back", 2, 3),
+        "2 of 3 answers came all at once, in one read each: a proxy on the way holds the stream back, or the server "
+        "does not stream. Their TTFT, TPOT and ITL were not measured and are left out; E2E is right",
+    ),
+    "clumps": (
+        answers(STEADY, CLUMPED, [0, *CLUMPED]),
+        ("stream_in_clumps", 2, 3),
+        "2 of 3 answers came in clumps, 3.93 events a read: a proxy on the way buffers the stream, or the server "
+        "sends tokens in bundles. Their ITL was not measured and is left out, as is TTFT of 1",
+    ),
+    "given up": (
+        observed(6, finish_reason=["abort", "error", "stop", "error", "content_filter", "abort"]),
+        ("finish_reason", 5, 6),
+        "5 of 6 answers were given up by the server (finish_reason: abort 2, error 2, content_filter 1); they are in "
+        "no latency",
+    ),
+    "short": (
+        observed(max_tokens=[40, 50, 60, 40], client=ClientInfo(ignore_eos=True)),
+        ("fewer_tokens", 2, 4),
+        "2 of 4 answers are shorter than asked, 73% of the tokens, although ignore_eos was sent: the server does not "
+        "keep to it, and the load is not the one that was asked for",
+    ),
+    "hidden": (
+        observed(hidden_tokens=[10, 0, 1, None], status=["ok", "ok", "ok", "error"]),
+        ("hidden_reasoning", 2, 3),
+        "2 of 3 answers have reasoning that was not streamed, 11 tokens: TTFT runs to the first text behind it, and "
+        "TPOT is of the tokens behind that",
+    ),
+    "warm": (
+        observed(cached_input_tokens=[8, 4, 0, 0], server_input_tokens=8),
+        ("warm_prefix_cache", 2, 4),
+        "38% of the prompts' tokens were found in the server's prefix cache (usage), although the load shares no "
+        "prefix: somebody sent these prompts before. TTFT is that of a warm cache; another --prompt-salt, or none, "
+        "makes new prompts",
+    ),
+    "warmer than the load": (
+        observed(cached_input_tokens=[16] * 4, prefix_group=["a", "a", "b", "c"], prefix_length=8),
+        ("warm_prefix_cache", 4, 4),
+        "100% of the prompts' tokens were found in the server's prefix cache (usage), of which the load itself repeats "
+        "12%: somebody sent these prompts before. TTFT is that of a warm cache; another --prompt-salt, or none, "
+        "makes new prompts",
+    ),
+    "one cold": (
+        answers(*[[at + 400 * (row == 0) * 1000 for at in STEADY] for row in range(20)], send_time_us=0),
+        ("cold_start", 1, 20),
+        "the first request is slower than the rest: TTFT 500 ms in the median, then 100 ms: the server was not warm. "
+        "--warmup 1 takes them out",
+    ),
+    "two cold": (
+        answers(*[[at + 400 * (row < 2) * 1000 for at in STEADY] for row in range(20)], send_time_us=0),
+        ("cold_start", 2, 20),
+        "the first 2 requests are slower than the rest: TTFT 500 ms in the median, then 100 ms: the server was not "
+        "warm. --warmup 2 takes them out",
+    ),
+    "no usage": (
+        observed(output_tokens=[None, 40, 40, 40], client=ClientInfo(num_without_usage=3)),
+        ("no_usage", 3, 4),
+        "3 of 4 answers have no usage, or one of zeros: their tokens are max_tokens where finish_reason is length, "
+        "else one an event; of 1 they are unknown",
+    ),
+    "late": (
+        observed(first_token_early_us=[0, 5000, None, 1000], client=LATE_CLIENT),
+        ("late_client", 2, 4),
+        "the client was late: the first token of 2 of 4 answers was read together with further ones, so TTFT may be "
+        "up to 4.88 ms too long (p99; mean 1.5 ms). A quieter machine, or --processes N, would tell",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WHOLE)
+def test_a_finding_is_told_in_these_words(case: str) -> None:
+    trace, counts, text = WHOLE[case]
+    (found,) = findings_of(trace)
+    assert ((found.kind, found.num, found.of), found.text) == (counts, text)
+
+
+@pytest.mark.parametrize(
+    ("server", "who"),
+    [
+        (ServerInfo(num_instances=1, data_parallel=1), None),
+        (ServerInfo(num_instances=1, data_parallel=2), "2 engines stand behind this address (data_parallel)"),
+        (ServerInfo(num_instances=2), "2 servers stand behind this address"),
+        (
+            ServerInfo(num_instances=5, data_parallel=2, instance_names=tuple("abcde")),
+            "5 servers stand behind this address (a, b, c, d, …), each with 2 engines",
+        ),
+        (
+            ServerInfo(num_instances=4, instance_names=tuple("abcd")),
+            "4 servers stand behind this address (a, b, c, d)",
+        ),
+    ],
+)
+def test_who_stands_behind_an_address(server: ServerInfo, who: str | None) -> None:
+    found = findings_of(observed().with_header(server=server))
+    number = server.num_engines
+    told = (
+        f"{who}: the numbers are of all {number} engines together. A twin of one engine does not describe them; "
+        f"cluster.instances: {number} does"
+    )
+    assert [(each.num, each.of, each.text) for each in found] == ([] if who is None else [(4, 4, told)])
+
+
+def test_an_empty_run_keeps_the_findings_of_its_header() -> None:
+    old = RunFinding(kind="cold_start", num=3, of=60, text="the first 3 requests were slower")
+    trace = observed().with_header(findings=(old,))
+    assert findings_of(select_rows(trace, np.zeros(4, bool))) == (old,)

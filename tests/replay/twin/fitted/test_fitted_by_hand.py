@@ -416,7 +416,13 @@ def test_as_much_of_the_server_is_written_as_leaves_the_simulation_as_it_is(tmp_
         assert tried(wrong, wrong) == f"{NOT_WRITTEN}\n{head}{latency}{rest}"
         assert tried(wrong, wrong, refused=other) == f"{NOT_WRITTEN}\n{WRITTEN}"
     nothing = NamedServer(hardware={}, latency={})
-    assert text_with_server(WRITTEN, nothing, path=tmp_path, notes=[], read=lambda *_: other) == WRITTEN
+    assert text_with_server(WRITTEN, nothing, path=tmp_path, notes=[], read=lambda *_: 1 / 0) == WRITTEN  # type: ignore[return-value]
+    for one in (
+        NamedServer(hardware={"gpu": "H100"}, latency={}),
+        NamedServer(hardware={}, latency={"dtype": "half"}),
+    ):
+        found = text_with_server(WRITTEN, one, path=tmp_path / "new.yaml", notes=[], read=lambda *_: other)
+        assert found == one.within(WRITTEN, folder=tmp_path)
     far = NamedServer(hardware={}, latency={"model_config": "/elsewhere/config.json"})
     assert '  model_config: "/elsewhere/config.json"\n' in far.within(WRITTEN, folder=tmp_path)
     assert "hardware" not in far.within(WRITTEN, folder=tmp_path)

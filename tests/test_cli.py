@@ -25,6 +25,16 @@ from traces.errors import ConfigError, ServerError, TraceError, VtwinError
 
 HELP_CPU_S = 0.3  # of `vtwin --help`; as CPU time, which other work on the machine does not stretch
 HEAVY = {"numba", "pandas", "scipy", "aiohttp", "numpy", "pyarrow", "matplotlib", "uvloop"}
+SLOW = {
+    "importlib.metadata",
+    "yaml",
+    "rich.markdown",
+    "rich.traceback",
+    "traces.header",
+    "traces.workload.model",
+}
+"""What a help and a refusal need none of: together they took longer than all the rest."""
+RICH = "typer.main\nfrom traces.console.help import fold_long_words\nfold_long_words()"
 MODULES_AFTER_EACH = """
 import json, os, sys, vtwin, {shared}  # what all of them need; each child imports the rest
 for arguments in {each}:
@@ -70,10 +80,10 @@ def test_the_help_comes_at_once() -> None:
 
 def test_the_help_of_no_command_imports_anything_heavy() -> None:
     lines = [[command, "--help"] for command in vtwin.COMMANDS]
-    told = modules_after_each(lines, shared="typer.main, typer.rich_utils")
+    told = modules_after_each(lines, shared=RICH)
     for line, (code, modules) in zip(lines, told, strict=True):
         assert code == 0, line
-        assert packages_of(modules) & HEAVY == set(), line
+        assert (packages_of(modules) & HEAVY, modules & SLOW) == (set(), set()), line
 
 
 MOONCAKE = '{"timestamp": 5, "input_length": 600, "output_length": 9, "hash_ids": [1, 2]}\n'
@@ -389,7 +399,7 @@ def test_a_misspelt_command_is_told_the_right_one_once(
     assert capsys.readouterr().err == f"{said}\n"
 
 
-def test_a_refused_option_of_a_run_costs_no_heavy_import(tmp_path: Path) -> None:
+def test_a_refused_option_and_a_missing_file_cost_no_heavy_import(tmp_path: Path) -> None:
     (tmp_path / "twin.yaml").write_text(TWIN)
     wrong = (
         ["--rate", "x"],
@@ -398,10 +408,14 @@ def test_a_refused_option_of_a_run_costs_no_heavy_import(tmp_path: Path) -> None
         ["--rate", "5", "--concurrency", "3"],
     )
     lines = [["run", "--config", "twin.yaml", *each] for each in wrong]
+    lines += [
+        ["run", "--config", "none.yaml", "--rate", "5"],
+        ["capacity", "--config", "none.yaml", "--slo", "ttft=1s"],
+    ]
     told = modules_after_each(lines, shared="typer", folder=tmp_path)
     for line, (code, modules) in zip(lines, told, strict=True):
         assert code == EXIT_USAGE, line
-        assert packages_of(modules) & HEAVY == set(), line
+        assert (packages_of(modules) & HEAVY, modules & SLOW) == (set(), set()), line
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,10 @@ from typing import Final
 from traces.errors import ConfigError
 from traces.strict.limits import MOST_REQUESTS
 from traces.units import to_us
+from traces.workload.basics import DEFAULT_NUM_REQUESTS, DEFAULT_NUM_WAVES, DEFAULT_SEED, InvalidWorkload
 from traces.workload.contradictions import can_scale, check_options
-from traces.workload.invalid import InvalidWorkload
 from traces.workload.lengths import Distribution, Gaussian, Lengths, Lognormal, Separate, Uniform
 from traces.workload.model import (
-    DEFAULT_NUM_REQUESTS,
-    DEFAULT_NUM_WAVES,
-    DEFAULT_SEED,
     ONE_ROUND,
     Arrival,
     Client,

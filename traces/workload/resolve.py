@@ -29,7 +29,6 @@ from traces.workload.options import (
     flag,
 )
 from traces.workload.recorded.resampling import read_requests_to_draw
-from traces.workload.spec.spec_read import load_spec
 from traces.workload.stages import stage_windows
 
 PREFIX_GROUP: Final = "shared"
@@ -138,6 +137,8 @@ def seed_of(options: WorkloadOptions, workload: Workload | None = None) -> int:
 
 def _from_spec(options: WorkloadOptions) -> Workload:
     """Return the specification with the load, number and duration of the command line in place of its own."""
+    from traces.workload.spec.spec_read import load_spec  # which most loads do without
+
     assert options.workload is not None  # noqa: S101 - the caller has looked
     workload = load_spec(options.workload)
     if options.rate is not None:

@@ -154,14 +154,19 @@ def test_a_replay_imports_neither_what_draws_workloads_nor_arrow_s_functions_of_
     assert listed & {"pyarrow.compute", "pyarrow.csv", "scipy.linalg", *drawing} == set()
 
 
-def test_a_run_of_one_server_imports_neither_scipy_nor_clusters(
+def test_a_run_of_one_server_imports_neither_scipy_nor_clusters_nor_what_reads_models_and_draws_pages(
     imported: dict[tuple[str, ...], set[str]],
 ) -> None:
     loaded = imported[ONE_SERVER]
     assert "scipy.linalg" not in loaded  # numba asks for scipy's version, which costs little
     assert "numba.cpython.unicode" not in loaded  # what numba compiles with
     assert {
-        name for name in loaded if name.startswith(("sim.cluster.run", "rich", "jinja2", "aiohttp"))
+        name
+        for name in loaded
+        if name.startswith(
+            ("sim.cluster.run", "rich", "jinja2", "aiohttp", "traces.pages", "traces.workload.spec")
+        )
+        or name.startswith(("replay.model.hf_config", "replay.model.model_peak", "replay.model.quantized"))
     } == set()
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from replay.model.gpu_memory import dealt_of
 from replay.twin.kv_cache.groups import (
     DISABLED,
     GROUPS,
@@ -186,8 +187,6 @@ def _dealt(
 
     ``hardware`` says which kernels there are, the engine's ``section`` the ``prefix_match_unit``: for states alone.
     """
-    from replay.model.gpu_memory import dealt_of
-
     unit, gpu = written_unit(section), hardware.gpu if hardware else None
     serving = _serving_of(engine, is_undivided=is_undivided, drafter=drafter, match_unit=unit)
     layers = dealt_of(shape, tp=tp, serving=serving, gpu=gpu)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from replay.model.gpu_memory import GIB, kv_bytes_per_token
 from sim import EngineConfig, KVCacheGroup, has_native_offloading, in_the_way_of_offloading
 from traces import ConfigError
 from traces.strict.section import Section
@@ -106,8 +107,6 @@ def _sized(
     engine: EngineConfig, root: Section, *, model: Offloaded, hardware: Hardware
 ) -> tuple[EngineConfig, tuple[str, ...]]:
     """Return the engine with as many blocks in host memory as the size holds, and lines that say how many."""
-    from replay.model.gpu_memory import GIB, kv_bytes_per_token
-
     section = root.section("hardware")
     assert section is not None  # noqa: S101 - the size was read from it
     assert hardware.kv_offloading_size is not None  # noqa: S101 - the caller has asked

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -270,6 +269,8 @@ command many times, prints the same once, at its beginning."""
 
 def _print_version(asked: bool) -> None:
     if asked:
+        from importlib.metadata import version
+
         say(f"vtwin {version('vtwin')}")
         raise typer.Exit
 

@@ -22,7 +22,7 @@ from calibrate.fit.objective.coefficients import FITTED
 from calibrate.flags.shown import Shown
 from calibrate.run_to_run.bands import MetricBand
 from calibrate.run_to_run.server_pace import RunToRun
-from traces.pages.notebook import NotebookAnswer
+from traces.facts import NotebookAnswer
 from traces.strict.arguments import ANY_SEED, TEXT, Count, check_fields
 
 if TYPE_CHECKING:

@@ -38,8 +38,7 @@ from replay.verdict.kv_doubt import KvDoubt, kv_doubt
 from sim import Status
 from sim.cluster import Exit
 from traces import has_tree, is_warmup, meets_slo, shown_time
-from traces.facts import AnswerPart, terminal_lines
-from traces.pages.notebook import NotebookAnswer
+from traces.facts import AnswerPart, NotebookAnswer, terminal_lines
 from traces.strict.arguments import TRACE, TWIN, check_fields, takes
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from sim.jit.code_cache import one_process_at_a_time
 from sim.jit.compile import cache_folder, is_cached, listen
 from sim.kv_cache_groups import KVCacheGroup
 from sim.latency import Blackbox
-from sim.records.itl import emission_times, ninety_ninth
+from sim.records.itl import put_emission_times, put_ninety_ninth
 from sim.records.stack_distances import count_distances
 from sim.requests import Requests
 from sim.simulation import simulate
@@ -27,8 +27,8 @@ from sim.simulation import simulate
 COMMON_ENTRIES: tuple[Callable[..., Any], ...] = (
     join_requests,
     hold_requests,
-    emission_times,
-    ninety_ninth,
+    put_emission_times,
+    put_ninety_ninth,
     count_distances,
 )
 """The compiled functions that Python calls, except those that run an engine."""

@@ -25,6 +25,16 @@ from traces.errors import ConfigError, ServerError, TraceError, VtwinError
 
 HELP_CPU_S = 0.3  # of `vtwin --help`; as CPU time, which other work on the machine does not stretch
 HEAVY = {"numba", "pandas", "scipy", "aiohttp", "numpy", "pyarrow", "matplotlib", "uvloop"}
+SLOW = {
+    "importlib.metadata",
+    "yaml",
+    "rich.markdown",
+    "rich.traceback",
+    "traces.header",
+    "traces.workload.model",
+}
+"""What a help and a refusal need none of: together they took longer than all the rest."""
+RICH = "typer.main\nfrom traces.console.help import fold_long_words\nfold_long_words()"
 MODULES_AFTER_EACH = """
 import json, os, sys, vtwin, {shared}  # what all of them need; each child imports the rest
 for arguments in {each}:
@@ -70,10 +80,10 @@ def test_the_help_comes_at_once() -> None:
 
 def test_the_help_of_no_command_imports_anything_heavy() -> None:
     lines = [[command, "--help"] for command in vtwin.COMMANDS]
-    told = modules_after_each(lines, shared="typer.main, typer.rich_utils")
+    told = modules_after_each(lines, shared=RICH)
     for line, (code, modules) in zip(lines, told, strict=True):
         assert code == 0, line
-        assert packages_of(modules) & HEAVY == set(), line
+        assert (packages_of(modules) & HEAVY, modules & SLOW) == (set(), set()), line
 
 
 MOONCAKE = '{"timestamp": 5, "input_length": 600, "output_length": 9, "hash_ids": [1, 2]}\n'
@@ -144,14 +154,19 @@ def test_a_replay_imports_neither_what_draws_workloads_nor_arrow_s_functions_of_
     assert listed & {"pyarrow.compute", "pyarrow.csv", "scipy.linalg", *drawing} == set()
 
 
-def test_a_run_of_one_server_imports_neither_scipy_nor_clusters(
+def test_a_run_of_one_server_imports_neither_scipy_nor_clusters_nor_what_reads_models_and_draws_pages(
     imported: dict[tuple[str, ...], set[str]],
 ) -> None:
     loaded = imported[ONE_SERVER]
     assert "scipy.linalg" not in loaded  # numba asks for scipy's version, which costs little
     assert "numba.cpython.unicode" not in loaded  # what numba compiles with
     assert {
-        name for name in loaded if name.startswith(("sim.cluster.run", "rich", "jinja2", "aiohttp"))
+        name
+        for name in loaded
+        if name.startswith(
+            ("sim.cluster.run", "rich", "jinja2", "aiohttp", "traces.pages", "traces.workload.spec")
+        )
+        or name.startswith(("replay.model.hf_config", "replay.model.model_peak", "replay.model.quantized"))
     } == set()
 
 
@@ -389,7 +404,7 @@ def test_a_misspelt_command_is_told_the_right_one_once(
     assert capsys.readouterr().err == f"{said}\n"
 
 
-def test_a_refused_option_of_a_run_costs_no_heavy_import(tmp_path: Path) -> None:
+def test_a_refused_option_and_a_missing_file_cost_no_heavy_import(tmp_path: Path) -> None:
     (tmp_path / "twin.yaml").write_text(TWIN)
     wrong = (
         ["--rate", "x"],
@@ -398,10 +413,14 @@ def test_a_refused_option_of_a_run_costs_no_heavy_import(tmp_path: Path) -> None
         ["--rate", "5", "--concurrency", "3"],
     )
     lines = [["run", "--config", "twin.yaml", *each] for each in wrong]
+    lines += [
+        ["run", "--config", "none.yaml", "--rate", "5"],
+        ["capacity", "--config", "none.yaml", "--slo", "ttft=1s"],
+    ]
     told = modules_after_each(lines, shared="typer", folder=tmp_path)
     for line, (code, modules) in zip(lines, told, strict=True):
         assert code == EXIT_USAGE, line
-        assert packages_of(modules) & HEAVY == set(), line
+        assert (packages_of(modules) & HEAVY, modules & SLOW) == (set(), set()), line
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from calibrate.fit.uncertainty import Coefficient
 from calibrate.run_to_run.server_pace import STATED
 from replay.twin.fitted import MOST, Pace
 from sim import Extended
-from traces.pages.notebook import NotebookAnswer
+from traces.facts import NotebookAnswer
 
 if TYPE_CHECKING:
     from replay import TwinConfig

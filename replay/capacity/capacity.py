@@ -30,7 +30,7 @@ from replay.search.highest import (
 from replay.search.load import load_of, loads_of
 from replay.t_interval import half_width
 from traces import RunLimit
-from traces.pages.notebook import NotebookAnswer
+from traces.facts import NotebookAnswer
 
 if TYPE_CHECKING:
     from replay.search.workload_draws import Drawing

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from traces import MOST_FAILED, ConfigError, RunLimit
-from traces.pages.notebook import NotebookAnswer
+from traces.facts import NotebookAnswer
 
 if TYPE_CHECKING:
     from replay.twin.twin_config import TwinConfig

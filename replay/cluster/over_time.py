@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim import Status
-from traces.pages.spread import spread
 
 if TYPE_CHECKING:
     from replay.cluster.simulate import FleetRun
@@ -206,6 +205,8 @@ def peak_us_of(
     served: ServingInstances, times: Floats, *, pool_of: Int64s, peaks: Sequence[PeakTimes | None]
 ) -> Floats:
     """Return the time at the GPU's peak of each stretch and instance, NaN where a pool's is not known."""
+    from traces.pages.spread import spread  # with all of pages
+
     outcomes, split, n = served.outcomes, served.split, len(pool_of)
     found = np.full((len(times), n), np.nan)
     prompt = served.prompt_tokens.astype(np.float64)

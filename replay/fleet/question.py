@@ -31,8 +31,7 @@ from replay.fleet.text import cost_per_hour, fleet_document, fleet_parts, gpus_t
 from sim.fleet import Lengths
 from sim.fleet.sizing import UTILIZATION_CAP
 from traces import ConfigError, Trace
-from traces.facts import terminal_lines
-from traces.pages.notebook import NotebookAnswer
+from traces.facts import NotebookAnswer, terminal_lines
 from traces.strict.arguments import PATH, SEED, TEXT, takes
 
 if TYPE_CHECKING:

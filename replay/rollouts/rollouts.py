@@ -25,7 +25,7 @@ from replay.rollouts.rollout_batch import (
 )
 from replay.t_interval import half_width
 from replay.twin.config_read import twin_of
-from traces.pages.notebook import NotebookAnswer
+from traces.facts import NotebookAnswer
 from traces.strict.arguments import TWIN, check_argument, check_fields, takes
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from replay.search.workload_draws import Drawing
 from replay.t_interval import half_width
 from replay.tuning.candidates import Border, BorderValue, Candidate, Candidates
 from traces import RunLimit
-from traces.pages.notebook import NotebookAnswer
+from traces.facts import NotebookAnswer
 
 if TYPE_CHECKING:
     from traces import Trace

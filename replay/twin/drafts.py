@@ -6,9 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
-from replay.model.drafting.draft_times import draft_us
-from replay.model.drafting.read_drafter import HeadMethod, read_drafter
-from replay.model.layers.drafter import mtp_drafter
 from replay.twin.kv_cache.groups import (
     DRAFT_MODEL,
     GROUPS,
@@ -26,6 +23,7 @@ from traces.strict.yaml_nodes import place
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from replay.model.drafting.read_drafter import HeadMethod
     from replay.model.layers.drafter import Drafter
     from replay.model.shape import ModelShape
     from replay.twin.hardware import Hardware
@@ -68,6 +66,8 @@ def drafter_of(
     if named is not None and method not in HEAD_METHODS:
         section.fail(DRAFT_MODEL, got=named, expected=f"{METHOD} {', '.join(HEAD_METHODS)} beside it")
     if method == MTP:
+        from replay.model.layers.drafter import mtp_drafter
+
         found = mtp_drafter(shape)
         if found is None and GROUPS not in section:
             section.fail(
@@ -79,9 +79,11 @@ def drafter_of(
         return found
     if named is None:
         return None
+    from replay.model.drafting.read_drafter import read_drafter
+
     file = folder / named
     try:
-        return read_drafter(file if file.is_file() else named, method=cast(HeadMethod, method), of=shape)
+        return read_drafter(file if file.is_file() else named, method=cast("HeadMethod", method), of=shape)
     except ConfigError as error:
         where = place(section.file, section.key_lines[DRAFT_MODEL])
         raise ConfigError(f"{section.path(DRAFT_MODEL)}: {error} ({where})") from error
@@ -104,6 +106,8 @@ def with_drafting(
     goes_by_gpu = hasattr(model, "peak") or isinstance(model, Profiled)
     if drafter is None or hardware is None or is_written or not goes_by_gpu:
         return engine, ()
+    from replay.model.drafting.draft_times import draft_us
+
     try:
         took = draft_us(
             drafter,

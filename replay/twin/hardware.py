@@ -6,16 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from pathlib import Path
-from typing import cast, get_args
+from typing import TYPE_CHECKING, cast, get_args
 
 import yaml
 
-from replay.model.gpu_memory import KvCacheSize, Serving, kv_cache_size
 from replay.model.gpus import NUMBERS, Gpu, find_gpu, read_gpu
-from replay.model.hf_config import read_model_config
-from replay.model.layers.drafter import Drafter
 from replay.model.layout import ONE_NODE, All2AllBackend, Layout
-from replay.model.model_peak import peak_times
 from replay.model.shape import ModelShape
 from replay.model.vision.tower import MMEncoderTPMode
 from sim import DEFAULT_VERSION, EngineConfig, InvalidConfig
@@ -23,6 +19,10 @@ from sim.latency import LatencyModel, PeakTimes
 from traces import ConfigError
 from traces.strict.section import Section
 from traces.strict.whole_file import is_a_file
+
+if TYPE_CHECKING:
+    from replay.model.gpu_memory import KvCacheSize
+    from replay.model.layers.drafter import Drafter
 
 LAYOUT_KEYS = (
     *("pp", "dp", "enable_expert_parallel", "all2all_backend"),
@@ -225,6 +225,8 @@ def read_shape(latency: Section, *, folder: Path) -> ModelShape | None:
     named = latency.text("model_config")
     if named is None:
         return None
+    from replay.model.hf_config import read_model_config
+
     file = folder / named
     return read_model_config(
         file if is_a_file(file) else named,
@@ -248,6 +250,8 @@ def capacity_of(
 
     ``disables_hybrid``: with ``--disable-hybrid-kv-cache-manager``. ``drafter``: what drafts.
     """
+    from replay.model.gpu_memory import Serving, kv_cache_size
+
     serving = Serving(
         gpu_memory_utilization=hardware.gpu_memory_utilization,
         kv_cache_memory_bytes=hardware.kv_cache_memory_bytes,
@@ -293,6 +297,8 @@ def peak_of(
         )
     if hardware is None:
         root.fail("hardware", got="nothing", expected="a GPU's name, such as H100, or a mapping")
+    from replay.model.model_peak import peak_times
+
     return peak_times(
         shape,
         hardware.gpu,

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from replay.model.encoders.encoder_kernels import on_gpus
-from replay.model.encoders.encoder_times import EncoderTimes, encoder_times
 from sim.latency import Profiled
 
 if TYPE_CHECKING:
+    from replay.model.encoders.encoder_times import EncoderTimes
     from replay.model.shape import ModelShape
     from replay.twin.hardware import Hardware
     from sim import EngineConfig
@@ -66,6 +65,9 @@ def times_of_model(
     goes_by_gpu = hasattr(model, "peak") or isinstance(model, Profiled)
     if shape.vision is None or hardware is None or not goes_by_gpu:
         return None
+    from replay.model.encoders.encoder_kernels import on_gpus
+    from replay.model.encoders.encoder_times import encoder_times
+
     is_data = hardware.mm_encoder_tp_mode == "data"
     return encoder_times(
         on_gpus(shape.vision, hardware.gpu, tp=hardware.tp, layout=hardware.layout, is_data=is_data)

@@ -10,8 +10,6 @@ from typing import cast
 
 import yaml
 
-from replay.model.kernels.latent_kernels import served_on
-from replay.model.quantized.online import AUTO, FP8_UNTIL
 from replay.model.shape import ModelShape
 from replay.model.shipped_models import shipped_config
 from replay.twin.defaults import (
@@ -118,6 +116,8 @@ def _shape_on(shape: ModelShape | None, root: Section, hardware: Hardware | None
     """Return the model with the bytes that its KV takes on the file's GPU."""
     if shape is None or hardware is None:
         return shape
+    from replay.model.kernels.latent_kernels import served_on
+
     version = root.text("vllm_version") or DEFAULT_VERSION
     return served_on(shape, hardware.gpu, tp=hardware.tp, version=version)
 
@@ -132,10 +132,12 @@ def check_keys(root: Section, other_places: Mapping[str, str]) -> None:
 
 def _check_quantization(root: Section, section: Section, *, folder: Path) -> None:
     """Raise ConfigError on ``quantization: fp8`` of a checkpoint in 16 bits where the version asks for another name."""
-    version = minor_version(root.text("vllm_version") or DEFAULT_VERSION)
-    if section.text("quantization") != "fp8" or version is None or version <= FP8_UNTIL:
+    if section.text("quantization") != "fp8":
         return
-    if _is_cut(section, folder=folder):
+    from replay.model.quantized.online import FP8_UNTIL
+
+    version = minor_version(root.text("vllm_version") or DEFAULT_VERSION)
+    if version is not None and version > FP8_UNTIL and _is_cut(section, folder=folder):
         section.fail(
             "quantization",
             got="fp8 of a checkpoint in 16 bits",
@@ -145,6 +147,8 @@ def _check_quantization(root: Section, section: Section, *, folder: Path) -> Non
 
 def _is_cut(section: Section, *, folder: Path) -> bool:
     """Return whether ``quantization`` makes another model of the checkpoint than its config.json says."""
+    from replay.model.quantized.online import AUTO
+
     if section.text("quantization") in (None, AUTO):
         return False
     as_it_is = replace(

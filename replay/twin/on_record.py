@@ -12,8 +12,6 @@ import numpy as np
 
 from replay.argument_ranges import GPUS
 from replay.model.gpus import find_gpu
-from replay.model.hf_config import read_model_config
-from replay.model.model_peak import peak_times
 from replay.model.shape import ModelShape
 from replay.model.shipped_models import shipped_config, shipped_models
 from replay.twin.defaults import (
@@ -96,6 +94,8 @@ def too_fast(entry: DefaultsEntry, shape: ModelShape | None = None) -> tuple[str
     The weights of one token at the peak of memory bandwidth are the least that a step of any vLLM takes. ``shape``: the
     twin's, for an entry of a model that does not ship. The extended model has a floor of its own.
     """
+    from replay.model.model_peak import peak_times
+
     if entry.latency_model != "blackbox":
         return ()
     step_us = float(entry.coefficients["beta0"] + entry.coefficients["beta2"])
@@ -139,7 +139,11 @@ def _shipped_like(model: str) -> str:
 
 def shape_of_shipped(model: str) -> ModelShape | None:
     """Return the shape of a model that ships, by its name."""
-    return read_model_config(model) if shipped_config(model) is not None else None
+    if shipped_config(model) is None:
+        return None
+    from replay.model.hf_config import read_model_config  # as few files ask for it
+
+    return read_model_config(model)
 
 
 def _alike(entries: Iterable[DefaultsEntry], wanted: Wanted, *, by_shape: bool) -> Iterable[DefaultsEntry]:

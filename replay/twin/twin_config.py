@@ -23,7 +23,7 @@ from sim import (
 )
 from sim.latency import LatencyModel
 from traces import ConfigError
-from traces.pages.notebook import NotebookAnswer
+from traces.facts import NotebookAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,7 +20,7 @@ import numba
 from numba.core import caching, event
 
 from sim.jit.code_cache import cache_for, private_folder
-from sim.jit.linking import Inner, Outer, for_any_integer
+from sim.jit.linking import Inner, Outer, Uncompiled
 from sim.jit.shipped import SHIPPED, ShippedFirst, with_shipped
 from sim.jit.variants import CompiledVariant
 
@@ -183,8 +183,7 @@ def phase(function: Function) -> Function:
 
 
 def _internal(function: Function, **options: bool) -> Function:
-    """Compile a function that only compiled ones call."""
-    compiled: Any = numba.njit(**INTERNAL, **options)(function)
-    if not numba.config.DISABLE_JIT:
-        compiled = for_any_integer(compiled)
-    return cast("Function", compiled)
+    """Compile a function that only compiled ones call, when the first of them is compiled."""
+    if numba.config.DISABLE_JIT:
+        return function
+    return cast("Function", Uncompiled(function, {**INTERNAL, **options}))

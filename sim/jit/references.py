@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import repeat
 from typing import Any
 
@@ -40,8 +41,8 @@ WORD_BYTES = 8
 Table = Any
 """int64[num rows, WORDS * number of arrays]; where nothing is compiled, the list of the tuples themselves."""
 
-_TYPES: dict[type, Any] = {}
-"""numba's type of each kind of tuple, which is the same for all of a kind; known before anything is compiled for it."""
+_HOLLOW: dict[type, Any] = {}
+"""A tuple of each kind with empty arrays; known before anything is compiled for it."""
 
 _LAYOUTS: dict[type, list[tuple[np.dtype[Any], int]]] = {}
 """Of each kind of tuple the dtype of each array and its number of axes: what compiled code takes them for."""
@@ -53,7 +54,7 @@ def table_of(tuples: Sequence[Any]) -> Table:
         return list(tuples)
     kind = type(tuples[0])
     if kind not in _LAYOUTS:
-        _TYPES[kind] = numba.typeof(tuples[0])  # 4 ms, as many as a short run takes
+        _HOLLOW[kind] = _hollow(tuples[0])
         _LAYOUTS[kind] = [(array.dtype, array.ndim) for array in arrays_of(tuples[0])]
     table = np.zeros((len(tuples), WORDS * len(_LAYOUTS[kind])), np.int64)
     for row, each in enumerate(tuples):
@@ -85,6 +86,19 @@ def _words_of(array: Any, dtype: np.dtype[Any], num_axes: int) -> tuple[int, int
         raise TypeError(f"got {got}, expected {dtype}, {num_axes} axes, in order")
     length, width = (*array.shape, 0)[:2]
     return array.ctypes.data if array.size else 0, length, width
+
+
+def _hollow(arrays: Any) -> Any:
+    """Return a tuple of the same kind, and so on inwards, whose arrays have no items."""
+    if isinstance(arrays, tuple):
+        return type(arrays)(*map(_hollow, arrays))
+    return np.empty((0,) * arrays.ndim, arrays.dtype)
+
+
+@cache
+def _type_of(kind: type) -> Any:
+    """Return numba's type of the tuples of a kind, which takes 4 ms to find: as many as a short run takes."""
+    return numba.typeof(_HOLLOW[kind])
 
 
 def arrays_of(arrays: Any) -> Iterator[Any]:
@@ -199,7 +213,7 @@ def reader_of(kind: type, *, gives_columns: bool) -> Callable[[Table, int], Any]
             width = cgutils.unpack_tuple(builder, rows.shape)[1]
             return builder.ptrtoint(builder.gep(rows.data, [builder.mul(number, width)]), ir.IntType(64))
 
-        return Reference(_TYPES[kind], gives_columns=gives_columns)(table, row), generate
+        return Reference(_type_of(kind), gives_columns=gives_columns)(table, row), generate
 
     reader: Callable[[Table, int], Any] = read
     return reader

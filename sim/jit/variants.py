@@ -11,11 +11,8 @@ from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any
 
-import numba
-from numba.core.dispatcher import Dispatcher
-
 from sim.jit.folding import Number, folded
-from sim.jit.linking import Inner, Outer, for_any_integer, is_inner
+from sim.jit.linking import Inner, Outer, Uncompiled
 
 
 class CompiledVariant:
@@ -50,9 +47,9 @@ class CompiledVariant:
 
     def _in_place_of(self, called: Any) -> Any:  # noqa: ANN401 - anything that a function can name
         """Return what a function of this variant calls in place of what it names."""
-        if not isinstance(called, Dispatcher) or not is_inner(called):
+        if not isinstance(called, Uncompiled):
             return called
         if called not in self._made:
-            options = {**called.targetoptions, "pipeline_class": self.inner}
-            self._made[called] = for_any_integer(numba.jit(**options)(self.named(called.py_func)))
+            options = {**called.options, "pipeline_class": self.inner}
+            self._made[called] = Uncompiled(self.named(called.py_func), options)
         return self._made[called]

@@ -12,7 +12,7 @@ import calibrate
 import replay
 import vtwin
 from tests.replay.test_simulated_run import ASKED, FOUR, LOAD, ONE
-from traces.pages.notebook import NotebookAnswer
+from traces.facts import NotebookAnswer
 from traces.workload import WorkloadOptions, trace_from_options
 
 DRAWN = WorkloadOptions(num_requests=300, prompt_tokens=600, output_tokens=60, seed=1)

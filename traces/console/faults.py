@@ -7,7 +7,6 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -65,6 +64,8 @@ def _refusal(error: OSError) -> str:
 
 def _crash_line(error: Exception, arguments: Sequence[str]) -> str:
     """Return the line for a fault of vtwin itself; its traceback is kept, or printed with VTWIN_DEBUG=1."""
+    from importlib.metadata import version
+
     from traces.strict.secrets import command_secrets, redact_command
 
     frame = traceback.extract_tb(error.__traceback__)[-1]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import inspect
 import re
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any, Final
 
 import click
@@ -28,6 +29,8 @@ MOST_USED: Final = "Most used"
 HELP: Final = "Help"
 NO_NAMES: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
 _ASKS_ALL: Final = "vtwin.help_all"
+_IDLE: Final = {"rich.markdown": "Markdown", "rich.traceback": "Traceback"}
+"""Modules that typer's help imports for other programs' texts, and the class that it takes from each."""
 
 
 class CommandGroups(typer.core.TyperGroup):
@@ -174,10 +177,11 @@ def first_sentence(text: str) -> str:
 
 def fold_long_words() -> None:
     """Make the tables of help show names in one column, and break a word longer than its column, which typer cuts."""
+    with _without_idle_modules():
+        from typer import rich_utils
     from rich.columns import Columns
     from rich.table import Table
     from rich.text import Text
-    from typer import rich_utils
 
     class Folding(Table):
         def add_row(self, *cells: Any, **options: Any) -> None:  # noqa: ANN401 - rich's own
@@ -194,3 +198,17 @@ def fold_long_words() -> None:
                     each.overflow = "fold"
 
     vars(rich_utils)["Table"] = Folding  # typer offers no option for it
+
+
+@contextmanager
+def _without_idle_modules() -> Iterator[None]:
+    """Have empty classes imported in place of ``_IDLE``, which take half of the time of a command's help to import."""
+    absent = {name: each for name, each in _IDLE.items() if name not in sys.modules}
+    for name, each in absent.items():
+        sys.modules[name] = ModuleType(name)
+        vars(sys.modules[name])[each] = type(each, (), {})
+    try:
+        yield
+    finally:
+        for name in absent:
+            del sys.modules[name]

@@ -20,7 +20,8 @@ from traces.errors import TraceError
 from traces.metrics import prompt_tokens
 from traces.trace import Trace
 from traces.trace_summary import summarize_trace
-from traces.workload.model import CV_RANGE, DEFAULT_SEED, SloClass
+from traces.workload.basics import DEFAULT_SEED
+from traces.workload.model import CV_RANGE, SloClass
 from traces.workload.recorded.from_trace import workload_of
 from traces.workload.recorded.served_lengths import as_sent, lengths_differ
 from traces.workload.spec.spec_read import parse_spec

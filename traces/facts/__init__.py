@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from traces.facts.answer import AlignedRows, AnswerPart, SideBySide, TermRows, Verbatim
 from traces.facts.fact import Fact, count, four_digits_ms, frac, mark, of_limit, per_s, whole
+from traces.facts.notebook_answer import NotebookAnswer
 from traces.facts.written import (
     columns_of,
     document,
@@ -24,6 +25,7 @@ __all__ = [
     "AlignedRows",
     "AnswerPart",
     "Fact",
+    "NotebookAnswer",
     "SideBySide",
     "TermRows",
     "Verbatim",

@@ -1,18 +1,17 @@
 """Answers in a notebook: the verdict in a sentence, the command's own rows, and the figures of its page.
 
-Every answer that shows itself is a ``NotebookAnswer``; it says what to show, and this module alone draws it.
+Every answer that shows itself is a ``NotebookAnswer``; it says what to show (``NotebookView``), and this
+module alone draws it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from importlib import import_module
 from importlib.resources import files
 from itertools import accumulate
-from typing import ClassVar
 
 from traces.facts.answer import AlignedRows, AnswerPart, SideBySide, TermRows, Verbatim
 from traces.facts.written import names_of
@@ -42,28 +41,15 @@ class NotebookView:
     parts: Sequence[AnswerPart | Part] = ()
     more: str = ""
 
-
-class NotebookAnswer:
-    """An answer that draws itself where a notebook shows it; ``repr`` is a line with the beginning of its text.
-
-    ``drawn_by``: the function that makes its ``NotebookView``, ``module:attribute``. It is imported when it is needed:
-    pages know the answers that they show, and no answer its page.
-    """
-
-    __slots__ = ()
-
-    drawn_by: ClassVar[str]
-
-    def _repr_html_(self) -> str:
-        """Return the answer as HTML, at most some 200 kB, without scripts."""
-        module, _, name = self.drawn_by.partition(":")
-        view: Callable[[NotebookAnswer], NotebookView] = getattr(import_module(module), name)
-        return notebook_html(view(self))
-
-    def __repr__(self) -> str:
-        """Return one line."""
-        text = str(self).strip().partition("\n")[0]
-        return f"<{type(self).__name__}: {text}>"
+    def html(self) -> str:
+        """Return an element that brings its own styles: they apply to nothing else on the page that it stands on."""
+        figures, left_out = _figures(self.page.sections)
+        shown = [part for given in self.parts if given != "" for part in _part_of(given)]
+        sections = [PageSection(title="", anchor="", parts=shown), *figures]
+        told = f"{left_out} of the figures left out: too large for a notebook. " if left_out else ""
+        page = replace(self.page, sections=sections, footer=f"{told}{self.more}")
+        first = figures[0].anchor if figures else ""
+        return filled("notebook.html.j2", page, style=_style(), first=first)
 
 
 def plain_page(command: str, title: str, *, lead: str = "", warnings: Sequence[str] = ()) -> Page:
@@ -71,17 +57,6 @@ def plain_page(command: str, title: str, *, lead: str = "", warnings: Sequence[s
     return Page(
         name=command, eyebrow=command, title=title, lead=lead, headlines=(), sections=(), warnings=warnings
     )
-
-
-def notebook_html(view: NotebookView) -> str:
-    """Return an element that brings its own styles: they apply to nothing else on the page that it stands on."""
-    figures, left_out = _figures(view.page.sections)
-    shown = [part for given in view.parts if given != "" for part in _part_of(given)]
-    sections = [PageSection(title="", anchor="", parts=shown), *figures]
-    told = f"{left_out} of the figures left out: too large for a notebook. " if left_out else ""
-    page = replace(view.page, sections=sections, footer=f"{told}{view.more}")
-    first = figures[0].anchor if figures else ""
-    return filled("notebook.html.j2", page, style=_style(), first=first)
 
 
 def _figures(sections: Sequence[PageSection]) -> tuple[list[PageSection], int]:

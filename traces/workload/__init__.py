@@ -13,13 +13,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from traces.workload.basics import DEFAULT_SEED, ArrivalProcess
     from traces.workload.contradictions import can_scale, check_options, check_output
     from traces.workload.draw import unit_gaps
     from traces.workload.lengths import Recorded
     from traces.workload.model import (
-        DEFAULT_SEED,
         Arrival,
-        ArrivalProcess,
         Client,
         OpenLoop,
         Workload,
@@ -85,10 +84,10 @@ __all__ = [
 
 _HOMES = {
     "Arrival": "traces.workload.model",
-    "ArrivalProcess": "traces.workload.model",
+    "ArrivalProcess": "traces.workload.basics",
     "Client": "traces.workload.model",
     "OpenLoop": "traces.workload.model",
-    "DEFAULT_SEED": "traces.workload.model",
+    "DEFAULT_SEED": "traces.workload.basics",
     "DrawnTrace": "traces.workload.recorded.drawn_trace",
     "LENGTH_NAMES": "traces.workload.options",
     "PRESETS": "traces.workload.resolve",

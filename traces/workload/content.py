@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from traces.tables.cells import Cells, text_cells
+from traces.workload.basics import InvalidWorkload
 from traces.workload.draw import draw_tokens, uniforms
-from traces.workload.invalid import InvalidWorkload
 from traces.workload.lengths import Separate, Shares
 from traces.workload.model import Client, Modalities, Parts
 from traces.workload.session_rounds import Drawn, context_tokens, grows

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
 
-from traces.workload.invalid import require
+from traces.workload.basics import require
 
 if TYPE_CHECKING:
     from traces.trace import Trace

@@ -13,18 +13,10 @@ from itertools import pairwise
 from typing import Final, Literal, get_args
 
 from traces.header import SLOTarget
-from traces.workload.invalid import require
+from traces.workload.basics import ArrivalProcess, require
 from traces.workload.lengths import Distribution, Lengths, Shares
 
-ArrivalProcess = Literal["poisson", "constant", "gamma", "weibull"]
 SloClass = Literal["critical", "standard", "sheddable", "batch", "background"]
-
-DEFAULT_SEED: Final = 42
-DEFAULT_NUM_REQUESTS: Final = 100
-"""The number of requests if neither options nor a specification bound the number or the time."""
-
-DEFAULT_NUM_WAVES: Final = 10
-"""The default number of waves of a batch."""
 
 CV_RANGE: Final = (0.01, 10.0)
 """Coefficients of variation of gaps that are drawn: beyond 10 nearly every gap is 0 in float64."""

@@ -20,7 +20,7 @@ import typer
 
 from traces.strict.option_table import option_table
 from traces.units import parse_seconds
-from traces.workload.model import (
+from traces.workload.basics import (
     DEFAULT_NUM_REQUESTS,
     DEFAULT_NUM_WAVES,
     DEFAULT_SEED,

@@ -10,13 +10,10 @@ from typing import Final
 from traces.errors import ConfigError
 from traces.strict.limits import MOST_REQUESTS
 from traces.units import to_us
+from traces.workload.basics import DEFAULT_NUM_REQUESTS, DEFAULT_NUM_WAVES, DEFAULT_SEED, InvalidWorkload
 from traces.workload.contradictions import can_scale, check_options
-from traces.workload.invalid import InvalidWorkload
 from traces.workload.lengths import Distribution, Gaussian, Lengths, Lognormal, Separate, Uniform
 from traces.workload.model import (
-    DEFAULT_NUM_REQUESTS,
-    DEFAULT_NUM_WAVES,
-    DEFAULT_SEED,
     ONE_ROUND,
     Arrival,
     Client,
@@ -32,7 +29,6 @@ from traces.workload.options import (
     flag,
 )
 from traces.workload.recorded.resampling import read_requests_to_draw
-from traces.workload.spec.spec_read import load_spec
 from traces.workload.stages import stage_windows
 
 PREFIX_GROUP: Final = "shared"
@@ -141,6 +137,8 @@ def seed_of(options: WorkloadOptions, workload: Workload | None = None) -> int:
 
 def _from_spec(options: WorkloadOptions) -> Workload:
     """Return the specification with the load, number and duration of the command line in place of its own."""
+    from traces.workload.spec.spec_read import load_spec  # which most loads do without
+
     assert options.workload is not None  # noqa: S101 - the caller has looked
     workload = load_spec(options.workload)
     if options.rate is not None:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from replay.model.gpu_memory import Serving, dealt_of
-from replay.model.kernels.latent_kernels import USUAL_BLOCK, check_block_size, usual_block_size
+from replay.model.gpu_memory import dealt_of
 from replay.twin.kv_cache.groups import (
     DISABLED,
     GROUPS,
@@ -30,6 +29,7 @@ from traces import ConfigError
 from traces.strict.section import Section
 
 if TYPE_CHECKING:
+    from replay.model.gpu_memory import Serving
     from replay.model.layers.drafter import Drafter
     from replay.model.shape import ModelShape
     from replay.twin.hardware import Hardware
@@ -82,6 +82,8 @@ def groups_of_model(
         return GroupsOfModel(
             groups=(), block_size=engine.block_size, is_undivided=is_off, ahead=ahead, drafter=drafter
         )
+    from replay.model.kernels.latent_kernels import USUAL_BLOCK, check_block_size, usual_block_size
+
     gpu = hardware.gpu if hardware else None
     size = usual_block_size(shape, gpu, version=engine.vllm_version)
     if section is not None and "block_size" in section:
@@ -158,6 +160,8 @@ def _serving_of(
     engine: EngineConfig, *, is_undivided: bool, drafter: Drafter | None, match_unit: int | None
 ) -> Serving:
     """Return what of an engine bears on how layers are dealt out."""
+    from replay.model.gpu_memory import Serving
+
     return Serving(
         block_size=engine.block_size,
         enable_prefix_caching=engine.enable_prefix_caching,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from replay.model.kernels.launch_time import launch_us
 from sim.latency import Profiled
 
 if TYPE_CHECKING:
@@ -42,4 +41,6 @@ def with_launch(
     goes_by_gpu = hasattr(model, "peak") or isinstance(model, Profiled)
     if is_written or is_fitted or shape is None or not goes_by_gpu or engine.batching != "vllm":
         return engine
+    from replay.model.kernels.launch_time import launch_us
+
     return replace(engine, launch_us=launch_us(shape, enforce_eager=engine.enforce_eager))

@@ -6,10 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from replay.model.gpu_memory import GIB
 from replay.model.gpus import shipped_gpus
-from replay.model.kernels.latent_kernels import served_on
-from replay.model.model_peak import peak_times
 from replay.model.shape import ModelShape
 from replay.model.shipped_models import shipped_config
 from replay.twin.defaults import DefaultsEntry
@@ -246,6 +243,8 @@ def _peak_known(chosen: Chosen, hardware: Hardware | None, server: Server) -> Pe
     written: PeakTimes | None = getattr(chosen.model, "peak", None)
     if written is not None or server.shape is None or server.gpu is None:
         return written
+    from replay.model.model_peak import peak_times
+
     of_entry = chosen.entry.tp if chosen.entry is not None else 1
     try:
         if hardware is None:
@@ -262,6 +261,8 @@ def _server(chosen: Chosen, hardware: Hardware | None, *, vllm_version: str) -> 
         shape = shape or shape_of_shipped(entry.model)
         gpu = gpu or next((each for each in shipped_gpus() if each.is_called(entry.gpu)), None)
     if shape is not None and gpu is not None:
+        from replay.model.kernels.latent_kernels import served_on
+
         shape = served_on(shape, gpu, tp=hardware.tp if hardware else 1, version=vllm_version)
     return Server(vllm_version=vllm_version, gpu=gpu, shape=shape)
 
@@ -326,6 +327,8 @@ def _with_blocks(
         if capacity.kv_cache_memory_bytes is None:
             note += f"left by {where}, utilization {capacity.utilization:g}"
         else:
+            from replay.model.gpu_memory import GIB
+
             note += f"of {capacity.kv_cache_memory_bytes / GIB:g} GiB (kv_cache_memory_bytes), {where}"
         if recorded is not None:
             note += f"; the {recorded} of the entry {entry} do not fit there"

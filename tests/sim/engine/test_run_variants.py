@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from numba.core.dispatcher import Dispatcher
 
 from sim import EngineConfig, KVCacheGroup
 from sim.config import InvalidConfig, Record
@@ -20,7 +19,7 @@ from sim.engine.run_variants import KNOWN, RUNS, RunVariant, run_of, variant_for
 from sim.engine.state import Records, State
 from sim.engine_ready import needed_variant, one_request, smallest_engine
 from sim.jit.folding import folded
-from sim.jit.linking import is_inner
+from sim.jit.linking import Uncompiled
 from sim.latency import Blackbox
 from sim.resumable import Engine
 from tests.examples import examples
@@ -148,7 +147,7 @@ def reached(known: Mapping[str, int]) -> set[Any]:
         function: Any = folded(each.py_func, known, lambda called: called)
         for name in function.__code__.co_names:
             called = function.__globals__.get(name)
-            if isinstance(called, Dispatcher) and is_inner(called) and called not in found:
+            if isinstance(called, Uncompiled) and called not in found:
                 found.add(called)
                 ahead.append(called)
     return found

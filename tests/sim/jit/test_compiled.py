@@ -111,6 +111,22 @@ def test_who_finds_all_compiled_writes_nothing(tmp_path: Path) -> None:
     assert not list(copy.glob("compiling-*"))
 
 
+HEARD_OF = """
+import gc
+from sim import compile_engine
+from sim.jit.linking import Uncompiled
+compile_engine()
+inner = [each for each in gc.get_objects() if type(each) is Uncompiled]
+print(len(inner) > 500, sum("_dispatcher" in vars(each) for each in inner))
+"""
+
+
+@needs_compiler
+def test_a_process_that_loads_the_engine_tells_numba_of_none_of_its_inner_functions() -> None:
+    python("from sim import compile_engine; compile_engine()")
+    assert python(HEARD_OF) == "True 0"
+
+
 ASK = "from sim.engine_ready import is_compiled; print(is_compiled())"
 
 

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.jit.compile import phase
 from sim.jit.folding import folded
-from sim.jit.linking import Inner, Outer
+from sim.jit.linking import Outer
 from sim.jit.variants import CompiledVariant
 from tests.examples import examples
 
@@ -202,7 +203,7 @@ Things = np.recarray[Any, Any]
 THING = np.dtype([("has_images", np.int64), ("stages", np.int64)], align=True)
 
 
-@numba.njit(pipeline_class=Inner)
+@phase
 def inner(things: Things, number: int) -> int:
     if things[0].has_images:
         return number + 100

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.traces.pages.test_pages import HOSTILE, SHOWN
-from traces.facts import AlignedRows, AnswerPart, SideBySide, TermRows, Verbatim
+from traces.facts import AlignedRows, AnswerPart, NotebookAnswer, SideBySide, TermRows, Verbatim
 from traces.pages import (
     Figure,
     Figures,
@@ -30,9 +30,7 @@ from traces.pages import (
 from traces.pages.notebook import (
     MOST_CHARACTERS,
     MOST_ROWS,
-    NotebookAnswer,
     NotebookView,
-    notebook_html,
     plain_page,
     scoped,
 )
@@ -49,7 +47,7 @@ def page_with(*sections: PageSection) -> Page:
 
 
 def shown(*parts: AnswerPart | Part, title: str = "t") -> str:
-    return notebook_html(NotebookView(page=plain_page("vtwin run", title), parts=parts))
+    return NotebookView(page=plain_page("vtwin run", title), parts=parts).html()
 
 
 def text_of(html: str) -> str:
@@ -65,7 +63,7 @@ def test_the_verdict_the_rows_and_the_page_s_figures_are_shown_and_not_its_table
         PageSection(title="Second", anchor="c", parts=[Figures(figures=[picture("TPOT")])]),
     )
     rows = AlignedRows([["", "p50"], ["TTFT, ms", "40"]], [-12, 9])
-    html = text_of(notebook_html(NotebookView(page=page, parts=[rows], more="more is elsewhere")))
+    html = text_of(NotebookView(page=page, parts=[rows], more="more is elsewhere").html())
     assert '<p class="verdict">The server keeps up</p>' in html
     assert figure.svg in html
     assert '<td class="n">TTFT, ms</td><td class="r">40</td>' in html
@@ -102,7 +100,7 @@ def test_what_is_too_much_is_cut_and_that_is_told() -> None:
     large = [picture(f"n{i}", points=400) for i in range(60)]
     page = page_with(PageSection(title="Many", anchor="m", parts=[Figures(figures=large)]))
     rows = [["rate"], *([f"row {i}"] for i in range(MOST_ROWS + 7))]
-    html = notebook_html(NotebookView(page=page, parts=[AlignedRows(rows), "x" * 5000]))
+    html = NotebookView(page=page, parts=[AlignedRows(rows), "x" * 5000]).html()
     drawn = html.count('<svg class="chart"')
     assert 10 < drawn < 60
     assert f"{60 - drawn} of the figures left out" in html
@@ -177,7 +175,7 @@ def test_figures_of_just_the_most_bytes_are_shown(monkeypatch: pytest.MonkeyPatc
     page = page_with(PageSection(title="First", anchor="a", parts=[Figures(figures=[figure])]))
     for most, drawn in ((0, 1), (-1, 0)):
         monkeypatch.setattr(notebook, "MOST_BYTES", len(figure.svg.encode()) + most)
-        assert notebook_html(NotebookView(page=page, parts=[])).count('<svg class="chart"') == drawn
+        assert NotebookView(page=page, parts=[]).html().count('<svg class="chart"') == drawn
 
 
 def test_a_table_s_columns_are_aligned_each_one_and_no_more() -> None:

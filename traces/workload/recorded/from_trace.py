@@ -17,7 +17,7 @@ from traces.tables.session_tree import has_tree
 from traces.trace import Trace, make_trace, select_rows
 from traces.units import to_us
 from traces.warm_up import from_first_request, is_warmup, load_alone, without_warmup
-from traces.workload.model import DEFAULT_SEED
+from traces.workload.basics import DEFAULT_SEED
 from traces.workload.options import WorkloadOptions
 from traces.workload.recorded.known_lengths import with_known_lengths
 from traces.workload.recorded.scaling import clip_lengths, scale_lengths

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from traces.workload.invalid import InvalidWorkload, require
+from traces.workload.basics import InvalidWorkload, require
 from traces.workload.model import ActiveWindow, Client
 from traces.workload.spec.fields import Section, key, not_negative, number, one_of, read_section, text
 from traces.workload.spec.length_files import LengthFiles

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from traces.strict.yaml_nodes import nearest
-from traces.workload.invalid import InvalidWorkload
+from traces.workload.basics import InvalidWorkload
 
 LARGEST = 1e15
 """The largest quantity of a specification: 31 years in µs."""

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
-from traces.workload.invalid import InvalidWorkload, require
+from traces.workload.basics import InvalidWorkload, require
 from traces.workload.lengths import Constant, Separate
 from traces.workload.model import ONE_ROUND, ActiveWindow, Arrival, Client, OpenLoop, Rounds
 from traces.workload.spec.fields import (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from traces.errors import TraceError
 from traces.strict.json_text import finite, parse_value
-from traces.workload.invalid import InvalidWorkload
+from traces.workload.basics import InvalidWorkload
 from traces.workload.lengths import Distribution, Empirical, Recorded, Separate
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, replace
 from typing import Any, Final, get_args
 
-from traces.workload.invalid import InvalidWorkload, require
+from traces.workload.basics import ArrivalProcess, InvalidWorkload, require
 from traces.workload.lengths import (
     Constant,
     Distribution,
@@ -32,7 +32,6 @@ from traces.workload.model import (
     ONE_ROUND,
     ActiveWindow,
     Arrival,
-    ArrivalProcess,
     Client,
     Modalities,
     NetworkPath,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from traces.errors import ConfigError, TraceError
-from traces.workload.invalid import InvalidWorkload, require
+from traces.workload.basics import InvalidWorkload, require
 from traces.workload.spec.fields import Section, key, number, read_section, text, unsupported
 from traces.workload.spec.servegen_data import Cut, Population, servegen_clients
 

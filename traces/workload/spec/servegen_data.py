@@ -22,8 +22,9 @@ import numpy as np
 from traces.errors import ConfigError, TraceError
 from traces.strict.json_text import finite, parse_value, read_bytes
 from traces.strict.limits import MOST_REQUESTS, MOST_S, MOST_TOKENS
+from traces.workload.basics import ArrivalProcess
 from traces.workload.lengths import Constant, Empirical, Separate, Shares
-from traces.workload.model import CV_RANGE, ActiveWindow, Arrival, ArrivalProcess, Client, cv_of_shape
+from traces.workload.model import CV_RANGE, ActiveWindow, Arrival, Client, cv_of_shape
 
 _HINT: Final = "expected a folder of ServeGen's chunk-N-trace.csv and chunk-N-dataset.json"
 _NAME: Final = re.compile(r"chunk-(\d+)-trace\.csv(?:\.gz)?")

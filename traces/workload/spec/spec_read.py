@@ -13,8 +13,8 @@ from typing import Any, Final
 from traces.errors import ConfigError
 from traces.header import SLOTarget
 from traces.strict.yaml_nodes import line_at, parse_yaml, place, plain_value, read_text
-from traces.workload.invalid import InvalidWorkload, require
-from traces.workload.model import DEFAULT_NUM_REQUESTS, Client, OpenLoop, UserLoop, Workload
+from traces.workload.basics import DEFAULT_NUM_REQUESTS, InvalidWorkload, require
+from traces.workload.model import Client, OpenLoop, UserLoop, Workload
 from traces.workload.spec.cohorts import build_cohort, read_cohort
 from traces.workload.spec.fields import (
     Section,

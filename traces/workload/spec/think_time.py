@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from traces.units import parse_seconds
-from traces.workload.invalid import InvalidWorkload, require
+from traces.workload.basics import InvalidWorkload, require
 from traces.workload.lengths import Distribution, Lognormal
 from traces.workload.spec.fields import not_negative, shown
 

@@ -215,7 +215,9 @@ def _of_all(
     sure = sureness_of(evaluator, found)
     if drawing is not None and (wanted := sure.wanted_seeds(drawing)) > drawing.seeds:
         seen = sorted(evaluator.seen)
-        evaluator = evaluator.with_more(loads_of(drawing(number, wanted)[drawing.seeds :], twin))
+        evaluator = evaluator.with_more(
+            loads_of(drawing(number, wanted)[drawing.seeds :], twin, first=drawing.seeds)
+        )
         found = highest_among(evaluator, seen, near=found)
         sure = sureness_of(evaluator, found)
     return evaluator, found, sure

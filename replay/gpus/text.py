@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -49,6 +50,8 @@ def _conclusion(fit: Sequence[GpuResult], asked: GpuQuestion) -> list[str]:
         )
     if len(able) + len(unable) < 2 or not able:
         return [*said, ""] if said else []
+    if short:
+        within += f", of the {len(able)} that are ranked"
     most = f"serves most{within}: {name(able[0])}, {able[0].rate_per_s:.4g} requests/s"
     by_price = sorted(
         (each for each in able if each.output_tokens_per_unit),
@@ -67,11 +70,11 @@ def _conclusion(fit: Sequence[GpuResult], asked: GpuQuestion) -> list[str]:
 def _not_apart(ranked: Sequence[GpuResult], values: Sequence[float]) -> str:
     """Return which others are so near to the first that the model's usual error may turn their order."""
     first = ranked[0].error
-    near = [
-        name(each)
-        for each, value in zip(ranked[1:], values[1:], strict=True)
-        if first is not None and value * (1 + first.tpot_median / 100) >= values[0]
-    ]
+    near = []
+    for each, value in zip(ranked[1:], values[1:], strict=True):
+        if first is not None and each.error is not None:
+            both = math.hypot(first.tpot_median, each.error.tpot_median) / 100
+            near += [name(each)] if value * (1 + both) >= values[0] else []
     return f"; the known error does not tell it from {', '.join(near)}" if near else ""
 
 

@@ -127,15 +127,19 @@ def _arriving(requests: Requests, arrival_us: NDArray[np.int64]) -> Requests:
     return replace(requests, arrival_us=arrival_us, deadline_us=deadline)
 
 
-def load_of(trace: Trace, twin: TwinConfig) -> Load:
-    """Return a workload as a load of any rate. Raises ConfigError if answers set its pace, or all arrive at once."""
+def load_of(trace: Trace, twin: TwinConfig, *, draw: int = 0) -> Load:
+    """Return a workload as a load of any rate. Raises ConfigError if answers set its pace, or all arrive at once.
+
+    ``draw``: its number among several. A gateway draws anew for each.
+    """
     pacing = pacing_of(trace, simulates_rounds=True)
     if pacing.is_by_answers and pacing.users != 0:
         raise ConfigError(
             "workload: got a closed loop, whose pace the answers set, expected requests that come at their own times "
             "(--rate, --like STEM)"
         )
-    load = _load(trace, twin.cluster, pacing)
+    cluster = replace(twin.cluster, seed=twin.cluster.seed + draw)
+    load = _load(trace, cluster, pacing)
     first = trace.cells("arrival_time_us").is_known
     span_us = float(np.ptp(load.requests.arrival_us[first])) if first.any() else 0.0
     if span_us <= 0:
@@ -146,13 +150,15 @@ def load_of(trace: Trace, twin: TwinConfig) -> Load:
     return replace(load, own_rate_per_s=rate, first=first, session=session)
 
 
-def loads_of(traces: Sequence[Trace], twin: TwinConfig) -> list[Load]:
+def loads_of(traces: Sequence[Trace], twin: TwinConfig, *, first: int = 0) -> list[Load]:
     """Return several draws of one workload as loads of one rate, that of all of them together. Raises ConfigError.
+
+    ``first``: how many were drawn before.
 
     If each were scaled to the rate by itself, all would have equally many requests in equal times. A real load varies,
     and has longer queues (``replay.search.workload_draws.searchable``).
     """
-    loads = [load_of(trace, twin) for trace in traces]
+    loads = [load_of(trace, twin, draw=first + number) for number, trace in enumerate(traces)]
     begins = np.array([int(load.first.sum()) for load in loads])
     sizes = np.array([len(load) for load in loads])
     own = np.array([load.own_rate_per_s for load in loads])

@@ -1,4 +1,4 @@
-"""Arrays of records, sets of bits, and a map from pairs of integers: the parts of routers' memories.
+"""Arrays of records, sets of bits, a map from pairs of integers, the least of many: parts of routers' memories.
 
 Nothing here allocates in compiled code. The code that fills a map must keep it at most half full.
 """
@@ -152,3 +152,57 @@ def copy_pairs(pairs: Records, bigger: Records) -> None:
     for place in range(len(pairs)):
         if pairs[place].first != NOWHERE:
             put_pair(bigger, pairs[place].first, pairs[place].second, pairs[place].value)
+
+
+# -- the least of many numbers: a tree in an array, its root at 1, its leaves in the second half ---------------
+
+FAR = 1 << 62
+"""More than any number in such a tree."""
+
+
+def tree_of(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return a tree over some numbers below FAR: each node has the lesser of the two below it."""
+    half = num_leaves(len(numbers))
+    tree = np.full(2 * half, FAR, np.int64)
+    tree[half : half + len(numbers)] = numbers
+    while half > 1:
+        tree[half // 2 : half] = tree[half : 2 * half].reshape(-1, 2).min(axis=1)
+        half //= 2
+    return tree
+
+
+def num_leaves(num: int) -> int:
+    """Return how many leaves a tree over ``num`` numbers has: the next power of two."""
+    return 1 << max(0, num - 1).bit_length()
+
+
+@part
+def set_number(tree: NDArray[np.int64], leaf: int, number: int) -> None:
+    """Set one of a tree's numbers."""
+    place = (len(tree) >> 1) + leaf
+    tree[place] = number
+    while place > 1:
+        place >>= 1
+        least = min(tree[2 * place], tree[2 * place + 1])
+        if tree[place] == least:
+            return
+        tree[place] = least
+
+
+@part
+def first_at_most(tree: NDArray[np.int64], leaf: int, most: int) -> int:
+    """Return the first of a tree's leaves, from ``leaf`` on, whose number is at most ``most``; else NOWHERE."""
+    half = len(tree) >> 1
+    if leaf >= half or tree[1] > most:
+        return NOWHERE
+    place = half + leaf
+    while tree[place] > most:
+        while place & 1 == 1:  # both below its parent have been seen
+            place >>= 1
+        if place == 0:
+            return NOWHERE
+        place += 1
+    while place < half:
+        place *= 2
+        place += int(tree[place] > most)
+    return place - half

@@ -24,7 +24,7 @@ from sim.config import Record
 from sim.engine.initial_state import with_more_room
 from sim.engine.run import NEEDS_ROOM
 from sim.engine.run_variants import run_of
-from sim.engine.state import State
+from sim.engine.state import State, columns
 from sim.jit.references import Table, point_to, table_of
 from sim.requests import Int64s
 
@@ -106,7 +106,8 @@ def _has_looked(whole: Table, world: World, states: list[State], watch: Watch) -
 def _finish_engines(world: World, states: list[State], *, until_us: int) -> None:
     """Run every engine to its end, or to a horizon; nothing depends on what it finishes any more."""
     for state in states:
-        state.engine.settings["log_completions"] = state.engine.settings["pauses_at_completions"] = 0
+        settings = columns(state.engine)["settings"]
+        settings["log_completions"] = settings["pauses_at_completions"] = 0
     if world.first_rank.max() != NEVER:
         _finish_ranks(world, states, until_us=until_us)
         return

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.cluster.arrays import NOWHERE, Records, records
+from sim.cluster.arrays import FAR, NOWHERE, Records, records, set_number, tree_of
 from sim.cluster.slo_classes import STANDARD
 from sim.jit.compile import part
 from sim.requests import Int64s, Requests
@@ -49,6 +49,8 @@ class Fleet(NamedTuple):
     candidates: Int64s  # instance numbers; the first num_candidates count
     counts: Records  # COUNTS[1]
     adapters: NDArray[np.int8]  # [num_instances, num_adapters]: NO_, WAITING_ or ACTIVE_ADAPTER
+    place_of: Int64s  # per instance its place among the candidates, or NOWHERE; or of no rows
+    loads: Int64s  # a tree (``arrays``) over the candidates' requests in flight, by place; or of no rows
 
 
 class RequestTable(NamedTuple):
@@ -78,9 +80,18 @@ ROWS_OF_TABLE = (
 
 
 def new_fleet(
-    num_instances: int, *, block_size: int = 16, order: Sequence[int] | None = None, num_adapters: int = 0
+    num_instances: int,
+    *,
+    block_size: int = 16,
+    order: Sequence[int] | None = None,
+    num_adapters: int = 0,
+    keeps_loads: bool = False,
 ) -> Fleet:
-    """Return a fleet of idle instances, all candidates, looked at in ``order`` (by number if it is None)."""
+    """Return a fleet of idle instances, all candidates, looked at in ``order`` (by number if it is None).
+
+    ``keeps_loads``: find the least loaded in a tree; requests in flight then change by ``add_in_flight`` alone.
+    """
+    num_kept = num_instances if keeps_loads else 0
     instances = records(num_instances, INSTANCE)
     counts = records(1, COUNTS)
     counts["block_size"] = block_size
@@ -89,6 +100,8 @@ def new_fleet(
         candidates=np.zeros(num_instances, np.int64),
         counts=counts,
         adapters=np.zeros((num_instances, num_adapters), np.int8),
+        place_of=np.zeros(num_kept, np.int64),
+        loads=tree_of(np.zeros(num_kept, np.int64)) if keeps_loads else np.zeros(0, np.int64),
     )
     set_candidates(fleet, range(num_instances) if order is None else order)
     return fleet
@@ -96,10 +109,30 @@ def new_fleet(
 
 def set_candidates(fleet: Fleet, order: Sequence[int]) -> None:
     """Set which instances may get requests, in the order in which policies examine them."""
-    fleet.candidates[: len(order)] = np.asarray(order, np.int64)
-    fleet.counts["num_candidates"] = len(order)
+    set_order(fleet, order)
     fleet.instances["is_candidate"] = 0
     fleet.instances["is_candidate"][np.asarray(order, np.int64)] = 1
+
+
+def set_order(fleet: Fleet, order: Sequence[int]) -> None:
+    """Set the order of a router's candidates; other routers of the same instances may have others."""
+    numbers = np.asarray(order, np.int64)
+    fleet.candidates[: len(numbers)] = numbers
+    fleet.counts["num_candidates"] = len(numbers)
+    if len(fleet.loads) > 0:
+        fleet.place_of[:] = NOWHERE
+        fleet.place_of[numbers] = np.arange(len(numbers))
+        loads = np.full(len(fleet.instances), FAR)
+        loads[: len(numbers)] = fleet.instances["num_in_flight"][numbers]
+        fleet.loads[:] = tree_of(loads)
+
+
+@part
+def add_in_flight(fleet: Fleet, instance: int, change: int) -> None:
+    """Count a request in on an instance, or with -1 out."""
+    fleet.instances[instance].num_in_flight += change
+    if len(fleet.loads) > 0 and fleet.place_of[instance] != NOWHERE:
+        set_number(fleet.loads, fleet.place_of[instance], fleet.instances[instance].num_in_flight)
 
 
 def request_table(

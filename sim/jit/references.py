@@ -18,7 +18,7 @@ only loads compiled code does without.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import repeat
 from typing import Any
@@ -56,9 +56,11 @@ def table_of(tuples: Sequence[Any]) -> Table:
     if kind not in _LAYOUTS:
         _HOLLOW[kind] = _hollow(tuples[0])
         _LAYOUTS[kind] = [(array.dtype, array.ndim) for array in arrays_of(tuples[0])]
-    table = np.zeros((len(tuples), WORDS * len(_LAYOUTS[kind])), np.int64)
+    table, before = np.zeros((len(tuples), WORDS * len(_LAYOUTS[kind])), np.int64), None
     for row, each in enumerate(tuples):
-        point_to(table, row, each)
+        table[row] = table[row - 1]  # what both have stays
+        point_to(table, row, each, before=before)
+        before = each
     return table
 
 
@@ -72,15 +74,18 @@ def point_to(table: Table, row: int, arrays: Any, *, before: Any = None) -> None
         table[row] = arrays
         return
     known = arrays_of(before) if before is not None else repeat(None)
-    words, layout = table[row].tolist(), _LAYOUTS[type(arrays)]
+    layout, words, places = _LAYOUTS[type(arrays)], [], []
     for place, (array, one_before) in enumerate(zip(arrays_of(arrays), known, strict=False)):
         if array is not one_before:
-            words[WORDS * place : WORDS * (place + 1)] = _words_of(array, *layout[place])
-    table[row] = words
+            places.append(place)
+            words.append(_words_of(array, *layout[place]))
+    if places:
+        table[row].reshape(-1, WORDS)[places] = words
 
 
 def _words_of(array: Any, dtype: np.dtype[Any], num_axes: int) -> tuple[int, int, int]:
     """Return a table's entry for an array; an empty one has address 0, since to look it up costs a microsecond."""
+    array = np.ndarray.view(array, np.ndarray)  # of records each attribute takes a microsecond
     if array.dtype != dtype or array.ndim != num_axes or not array.flags.c_contiguous:
         got = f"{array.dtype}, {array.ndim} axes, {'' if array.flags.c_contiguous else 'not '}in order"
         raise TypeError(f"got {got}, expected {dtype}, {num_axes} axes, in order")
@@ -101,13 +106,12 @@ def _type_of(kind: type) -> Any:
     return numba.typeof(_HOLLOW[kind])
 
 
-def arrays_of(arrays: Any) -> Iterator[Any]:
-    """Yield the arrays of a tuple of arrays and of such tuples, in order."""
+def arrays_of(arrays: Any) -> Sequence[Any]:
+    """Return the arrays of a tuple of arrays and of such tuples, in order."""
+    found: list[Any] = []
     for each in arrays:
-        if isinstance(each, tuple):
-            yield from arrays_of(each)
-        else:
-            yield each
+        found += arrays_of(each) if isinstance(each, tuple) else (each,)
+    return found
 
 
 # -- references -------------------------------------------------------------------------------------------------

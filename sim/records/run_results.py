@@ -59,6 +59,9 @@ class Totals:
     num_decode_tokens: int = 0
 
 
+_TOTALS = tuple(field.name for field in fields(Totals))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View(Totals):
     """A running engine at a glance. ``clock_us`` is the end of the last step taken."""
@@ -74,8 +77,8 @@ class View(Totals):
 
 def totals_of(state: State) -> dict[str, int]:
     """Return the fields of ``Totals``."""
-    totals = columns(state.engine)[0]["totals"]
-    return {field.name: int(totals[field.name]) for field in fields(Totals)}
+    totals = columns(state.engine)["totals"][0]
+    return {name: int(totals[name]) for name in _TOTALS}
 
 
 def view_of(state: State) -> View:

@@ -129,6 +129,16 @@ BENCHES = {
     "1,000 replicas, 1,000,000 requests, power of two": ClusterBench(
         requests=million, engine=SMALL, instances=1000, routing=PowerOfTwo(), bar_cpu_s=40
     ),
+    "1,000 replicas, 1,000,000 requests, least loaded": ClusterBench(
+        requests=million, engine=SMALL, instances=1000, routing=LeastLoaded()
+    ),
+    "10,000 replicas, 100,000 requests, least loaded": ClusterBench(
+        requests=lambda: synthetic(100_000, per_s=60_000, prompt=200, output=64, shares=False),
+        engine=SMALL,
+        instances=10_000,
+        routing=LeastLoaded(),
+        bar_cpu_s=5,
+    ),
     "6 prefill and 10 decode replicas, 100,000 requests, least loaded": ClusterBench(
         requests=hundred_thousand, engine=LARGE, instances=16, routing=LeastLoaded(), prefill_instances=6
     ),

@@ -133,7 +133,7 @@ def num_identical(recording: Recording) -> int:
             identical += chosen == recording.decisions[request]
             settle(router, fleet, table, request, recording.decisions[request])
         elif "end" in event:
-            finish(router, fleet, table, event["end"], recording.decisions[event["end"]])
+            finish(router, fleet, table, event["end"], recording.decisions[event["end"]], 0)
         elif "snapshot" in event:
             take_snapshot(fleet, event["snapshot"])
             refresh(router, fleet)

@@ -14,7 +14,7 @@ from sim.cluster.run.changes.operations import Operations
 from sim.cluster.run.world import NEVER, DecisionLog, World
 from sim.config import Record
 from sim.engine import dtypes as dt
-from sim.engine.state import State
+from sim.engine.state import State, columns
 from sim.records.run_results import EngineRecord, outcomes_of, totals_of
 from sim.requests import Int64s, Outcomes, Status
 
@@ -172,15 +172,15 @@ def _instances(world: World, states: list[State], config: ClusterConfig, *, reco
     found = []
     for number, (name, state) in enumerate(zip(config.instance_names, states, strict=True)):
         pool = config.pools[int(world.pool_of[number])]
-        totals = state.engine[0].totals
+        totals = columns(state.engine)["totals"][0]
         written = EngineRecord(state=state, config=pool.engine, latency=pool.latency, record=record)
         found.append(
             Instance(
                 name=name,
                 pool=int(world.pool_of[number]),
                 written=written,
-                num_cache_queries=int(totals.num_cache_queries),
-                num_cache_hits=int(totals.num_cache_hits),
+                num_cache_queries=int(totals["num_cache_queries"]),
+                num_cache_hits=int(totals["num_cache_hits"]),
                 **totals_of(state),
             )
         )

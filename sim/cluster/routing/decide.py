@@ -9,7 +9,7 @@ scratch: ``note_routed`` may then name another instance, as recordings of real r
 from __future__ import annotations
 
 from sim.cluster.arrays import NOWHERE
-from sim.cluster.fleet import Fleet, RequestTable, num_prompt_ids
+from sim.cluster.fleet import Fleet, RequestTable, add_in_flight, num_prompt_ids
 from sim.cluster.routing import router_state as st
 from sim.cluster.routing.cache_aware import choose_by_tree, enter_tree
 from sim.cluster.routing.connections import choose_by_connection, leave_connection, take_connection
@@ -92,7 +92,7 @@ def choose_by_looking(
 def note_routed(router: Router, fleet: Fleet, requests: RequestTable, request: int, instance: int) -> None:
     """Note that a request goes to an instance; the last ``choose_instance`` must have been for it."""
     settings = router.settings[0]
-    fleet.instances[instance].num_in_flight += 1
+    add_in_flight(fleet, instance, 1)
     router.work[instance].num_dispatched += 1
     if settings.policy == st.ROUND_ROBIN:
         settings.next_place += 1
@@ -126,7 +126,7 @@ def note_finished(
     router: Router, fleet: Fleet, requests: RequestTable, request: int, instance: int, time_us: int
 ) -> None:
     """Note that a request has left its instance, for any reason."""
-    fleet.instances[instance].num_in_flight -= 1
+    add_in_flight(fleet, instance, -1)
     if router.settings[0].policy == st.KV_COST:
         release_blocks(router, fleet, requests, request, instance)
     elif router.settings[0].policy == st.KUBE_PROXY:
@@ -136,8 +136,9 @@ def note_finished(
 @phase
 def note_snapshot(router: Router, fleet: Fleet) -> None:
     """Note that every instance's reported state has been refreshed: what was sent before is in it."""
-    for instance in range(len(fleet.instances)):
-        router.work[instance].num_dispatched = 0
+    if router.settings[0].policy == st.VLLM_DP:
+        for instance in range(len(fleet.instances)):
+            router.work[instance].num_dispatched = 0
 
 
 @phase

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.cluster.arrays import NOWHERE
+from sim.cluster.arrays import NOWHERE, first_at_most
 from sim.cluster.draws import pick
 from sim.cluster.fleet import Fleet, RequestTable, load_of
 from sim.cluster.routing.router_state import Router
@@ -66,6 +66,9 @@ def choose_by_session(router: Router, fleet: Fleet, requests: RequestTable, requ
 @phase
 def choose_least_loaded(router: Router, fleet: Fleet, request: int) -> int:
     """Return the candidate with the least load; ties as the settings say."""
+    settings = router.settings[0]
+    if len(fleet.loads) > 0 and not settings.counts_twice and not settings.has_random_ties:
+        return fleet.candidates[first_at_most(fleet.loads, 0, fleet.loads[1])]
     least, num_ties, first = 0, 0, NOWHERE
     for place in range(fleet.counts[0].num_candidates):
         instance = fleet.candidates[place]
@@ -74,7 +77,7 @@ def choose_least_loaded(router: Router, fleet: Fleet, request: int) -> int:
         if num_ties == 0 or load < least:
             least, num_ties, first = load, 0, instance
         num_ties += int(load == least)
-    if num_ties > 1 and router.settings[0].has_random_ties:
+    if num_ties > 1 and settings.has_random_ties:
         return take_best(router, fleet, request, -float(least), num_ties)
     return first
 

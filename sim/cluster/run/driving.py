@@ -7,6 +7,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.cluster.arrays import tree_of
 from sim.cluster.cluster_config import ClusterConfig
 from sim.cluster.events import with_room_for_events
 from sim.cluster.routing.own import FleetView, choose_by_own
@@ -94,6 +95,7 @@ class Driver:
             loop.has_hand = 0
             rank, subject, time_us = int(loop.hand_rank), int(loop.hand_subject), int(loop.hand_us)
             world = self.operations.act(world, states, rank=rank, subject=subject, time_us=time_us)
+            world.due_us[:] = tree_of(np.zeros(len(states), np.int64))
         else:
             raise AssertionError(f"the cluster's loop answered {answer}")
         self.replace(world)

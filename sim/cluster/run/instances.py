@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sim.cluster.arrays import NOWHERE
+from sim.cluster.arrays import NOWHERE, set_number
 from sim.cluster.fleet import num_prompt_ids
 from sim.cluster.run.lockstep import is_rank, run_ranks
 from sim.cluster.run.tables import run_engine
-from sim.cluster.run.world import NEVER, World
+from sim.cluster.run.world import FOREVER, NEVER, World
 from sim.engine import dtypes as dt
 from sim.engine.control import inject
 from sim.engine.kv_cache.prefix_cache import has_content
@@ -48,6 +48,20 @@ def next_step_us(world: World, instance: int) -> int:
 
 
 @phase
+def next_change_us(world: World, instance: int, time_us: int) -> int:
+    """Return when an instance may next differ: a step starts or ends, a request joins; FOREVER if never by itself.
+
+    Its steps were taken up to ``time_us``.
+    """
+    state = engine_at(world.engines, instance)
+    clock, pending = state.engine[0].clock, state.engine[0].queues.first_pending
+    change_us = clock.now_us if clock.now_us > time_us else next_step_us(world, instance)
+    if change_us == NEVER:
+        return FOREVER
+    return change_us if pending == dt.NEVER else min(change_us, state.requests[pending].queued_us)
+
+
+@phase
 def hand_over(world: World, request: int, instance: int, time_us: int) -> bool:
     """Give a request to an instance; False when its front end refuses it."""
     pool = world.pool_of[instance]
@@ -60,6 +74,7 @@ def hand_over(world: World, request: int, instance: int, time_us: int) -> bool:
     row.status = dt.PENDING
     row.max_total_tokens = world.entries[pool, request]
     inject(state, request, time_us, world.delays_us[pool, request])
+    set_number(world.due_us, instance, 0)
     return True
 
 

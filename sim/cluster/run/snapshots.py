@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from sim.cluster.arrays import NOWHERE, first_at_most, set_number
 from sim.cluster.routing.decide import note_snapshot
 from sim.cluster.routing.simple import draw_two
 from sim.cluster.run.departures import hear
-from sim.cluster.run.instances import run_until, see_cache, see_kv, see_prompt, see_queue
+from sim.cluster.run.instances import next_change_us, run_until, see_cache, see_kv, see_prompt, see_queue
+from sim.cluster.run.lockstep import is_rank
 from sim.cluster.run.world import FOREVER, World
 from sim.engine.state import engine_at
 from sim.jit.compile import part, phase
@@ -23,7 +25,7 @@ def bring(world: World, instance: int, time_us: int) -> bool:
         return False
     state = engine_at(world.engines, instance)
     fill = state.engine[0].log_fill
-    num_left = 0
+    num_left, due_us = 0, FOREVER
     for i in range(fill.num_completions):
         seen = state.completions[i]
         if seen.time_us <= time_us:
@@ -31,17 +33,34 @@ def bring(world: World, instance: int, time_us: int) -> bool:
             continue
         if num_left < i:  # a client sees the end of a short answer before that of a longer one
             state.completions[num_left] = state.completions[i]
+        due_us = min(due_us, state.completions[num_left].time_us)
         num_left += 1
     fill.num_completions = num_left
+    see_at_once(world, instance, time_us)
+    if not is_rank(world, instance):  # one may step another
+        set_number(world.due_us, instance, min(due_us, next_change_us(world, instance, time_us)))
     return True
 
 
 @part
+def see_at_once(world: World, instance: int, time_us: int) -> None:
+    """Note what an instance reports without delay."""
+    if world.loop[0].sees_queues and world.loop[0].queue_interval_us == 0:
+        see_queue(world, instance, time_us)
+    if world.loop[0].sees_kv and world.loop[0].kv_interval_us == 0:
+        see_kv(world, instance, time_us)
+
+
+@part
 def bring_all(world: World, time_us: int) -> bool:
-    """Advance every instance to ``time_us``."""
-    for instance in range(len(world.fleet.instances)):  # noqa: SIM110 - numba compiles no generators
+    """Advance every instance to ``time_us``: those of which decisions would see a change, by their numbers."""
+    if world.loop[0].is_coupled:
+        return True
+    instance = first_at_most(world.due_us, 0, time_us)
+    while instance != NOWHERE:
         if not bring(world, instance, time_us):
             return False
+        instance = first_at_most(world.due_us, instance + 1, time_us)
     return True
 
 
@@ -113,8 +132,10 @@ def see_fleet(world: World, time_us: int) -> bool:
         return False
     sees_queues = loop.sees_queues != 0 and loop.queue_interval_us == 0
     sees_kv = loop.sees_kv != 0 and loop.kv_interval_us == 0
-    if sees_queues or sees_kv:
+    if loop.is_coupled and (sees_queues or sees_kv):
         see_signals(world, time_us, sees_queues, sees_kv, False)
+    elif sees_queues:
+        note_snapshot(world.router, world.fleet)
     return True
 
 

@@ -157,6 +157,9 @@ class World(NamedTuple):
     first_rank: Int64s  # per instance: the first of the ranks that it is in step with, NEVER if it is in step with none
     end_rank: Int64s  # per instance: behind the last of them
     stepping_us: Int64s  # per instance: when its next step is planned, NEVER if none is
+    due_us: (
+        Int64s  # a tree (``arrays``) over the instances: no decision sees a change of one before; not in step
+    )
     rows: Records  # REQUEST[n], shared by all engines
     delays_us: Int64s  # [num_pools, n]: from being handed over to joining the queue
     entries: Int64s  # [num_pools, n]: max_total_tokens, NEVER where the front end refuses

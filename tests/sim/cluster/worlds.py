@@ -46,7 +46,11 @@ class Comparison:
             is_blis=drawn.is_blis,
         )
         self.fleet = new_fleet(
-            len(order), block_size=drawn.block_size, order=order, num_adapters=NUM_ADAPTERS
+            len(order),
+            block_size=drawn.block_size,
+            order=order,
+            num_adapters=NUM_ADAPTERS,
+            keeps_loads=drawn.seed % 2 == 1,
         )
         self.prompts = self.draw_prompts()
         self.rule = rule_of(self.world, policy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.cluster.arrays import records
+from sim.cluster.arrays import records, tree_of
 from sim.cluster.cluster_config import ClusterConfig
 from sim.cluster.cluster_work import ClusterWork
 from sim.cluster.draws import PREFILL_ROUTE
@@ -17,6 +17,7 @@ from sim.cluster.gateway.flow_config import FlowControl
 from sim.cluster.gateway.queue import new_queue
 from sim.cluster.routing.router_state import new_router
 from sim.cluster.routing.routing_policies import (
+    LeastLoaded,
     OwnPolicy,
     RoundRobin,
 )
@@ -94,6 +95,8 @@ def new_world(
         config.num_instances,
         block_size=engine.block_size if engine.prefix_match_unit is None else engine.hash_block_size,
         num_adapters=0 if work.adapter is None else int(work.adapter.max(initial=-1)) + 1,
+        keeps_loads=not records_decisions
+        and any(isinstance(each, LeastLoaded) for each in (config.routing, config.prefill_routing)),
     )
     prefill_fleet = split_fleet(fleet, config)
     most = [pool.engine.max_loras or NO_LIMIT for pool in config.pools for _ in range(pool.num_slots)]
@@ -119,6 +122,7 @@ def new_world(
         first_rank=np.repeat(firsts, counts),
         end_rank=np.repeat(np.cumsum(counts), counts),
         stepping_us=np.full(config.num_instances, NEVER, np.int64),
+        due_us=tree_of(np.zeros(config.num_instances, np.int64)),
         rows=rows,
         delays_us=delays_us,
         entries=entries,
@@ -168,7 +172,9 @@ def split_fleet(fleet: Fleet, config: ClusterConfig) -> Fleet:
     """Make the instances that decode the fleet's candidates; return a fleet whose candidates are the others."""
     prefill = [number for number, role in enumerate(config.role_of) if role == "prefill"]
     set_candidates(fleet, [number for number in range(config.num_instances) if number not in set(prefill)])
-    others = fleet._replace(candidates=fleet.candidates.copy(), counts=fleet.counts.copy())
+    others = fleet._replace(
+        **{name: getattr(fleet, name).copy() for name in ("candidates", "counts", "place_of", "loads")}
+    )
     set_candidates(others, prefill)
     fleet.instances["is_candidate"] = 1  # each router asks only for what it has chosen itself
     return others

@@ -8,9 +8,8 @@ import numpy as np
 
 from sim.cluster.cluster_config import ClusterConfig, Pool
 from sim.cluster.draws import first_noise_draw
-from sim.cluster.run.world import (
-    NEVER,
-)
+from sim.cluster.run.beginning.engine_copies import copies_of
+from sim.cluster.run.world import NEVER
 from sim.config import UNBOUNDED, InvalidConfig, Record
 from sim.engine import dtypes as dt
 from sim.engine.initial_state import (
@@ -51,7 +50,7 @@ def engine_states(
             made["requests", True] = request_records(asked_of(pool, requests), pool.engine, pool.latency)
         size = size_of(pool, asked_of(pool, requests))
         rooms = rooms_for(pool.engine, pool.num_slots, record=record, num_requests=len(rows))
-        for room in rooms:
+        for room in rooms[:2]:
             state = first_state(
                 pool.engine, pool.latency, requests.hash_ids, size=size, record=record, room=room
             )
@@ -93,6 +92,7 @@ def engine_states(
             state.engine.settings["log_completions"] = hears
             state.engine.settings["pauses_at_completions"] = pauses
             states.append(state)
+        states += copies_of(states, rooms[2:])
     return states
 
 

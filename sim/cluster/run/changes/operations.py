@@ -11,7 +11,7 @@ import numpy as np
 
 from sim.cluster.cluster_config import ClusterConfig
 from sim.cluster.events import EventRank, plan_event, with_room_for_events
-from sim.cluster.fleet import Fleet
+from sim.cluster.fleet import set_order
 from sim.cluster.infrastructure.autoscaling import Sizing, next_change_us
 from sim.cluster.infrastructure.chance import repair_us, uptime_us
 from sim.cluster.infrastructure.instance_lives import Infrastructure, Life, SizeChange
@@ -428,7 +428,7 @@ class Operations:
         instances = self.world.fleet.instances
         instances["is_candidate"] = [int(each.state == READY) for each in self.slots]
         for fleet, wants_prefill in ((self.world.fleet, False), (self.world.prefill_fleet, True)):
-            _set_order(
+            set_order(
                 fleet,
                 [
                     slot
@@ -477,8 +477,3 @@ class Operations:
         if need > len(events.heap):
             self.world = self.world._replace(events=with_room_for_events(events, 2 * need))
             point_to(self.table, 0, self.world)
-
-
-def _set_order(fleet: Fleet, order: list[int]) -> None:
-    fleet.candidates[: len(order)] = np.array(order, np.int64)
-    fleet.counts["num_candidates"] = len(order)

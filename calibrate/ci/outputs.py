@@ -44,7 +44,8 @@ def annotations_of(verdict: Verdict) -> Iterator[str]:
     for check in verdict.checks:
         if check.outcome != "PASS":
             level = "notice" if check.excused or check.is_set_aside else "error"
-            yield _annotation(level, f"vtwin: {check.outcome}", f"{check.name}: {check.reason}")
+            title = "limit not used" if check.is_set_aside else check.outcome
+            yield _annotation(level, f"vtwin: {title}", f"{check.name}: {check.reason}")
         elif check.warned:
             yield _annotation("warning", "vtwin: WARN", f"{check.name}: {check.reason}")
 

@@ -60,7 +60,8 @@ up. The others do not say what they did; the same is taken."""
 class Point:
     """One measurement; ``is_ours_to_tune``: it is of the third that may be tuned on.
 
-    ``has_whole_experts``: each GPU has whole experts. ``fp4``: weights in NVFP4, where the checkpoint is wider.
+    ``has_whole_experts``: each GPU has whole experts. ``dp``: engines in step that share them, of which ``concurrency``
+    is one's. ``fp4``: weights in NVFP4, where the checkpoint is wider.
     ``version``: of vLLM, empty where nothing tells it. ``id``: the source's name of the measurement.
     """
 
@@ -75,6 +76,7 @@ class Point:
     tpot_ms: float
     fp4: bool = False
     has_whole_experts: bool = False
+    dp: int = 1
     version: str = ""
     id: str = ""
 
@@ -185,6 +187,11 @@ def requests_of(point: Point) -> Requests:
     )
 
 
+def layout_of(point: Point) -> Layout:
+    """Return how the server's GPUs share the experts."""
+    return Layout(dp=point.dp, enable_expert_parallel=point.has_whole_experts)
+
+
 def engine_of(point: Point) -> EngineConfig:
     """Return the server's settings: vLLM's own defaults, the KV cache as the GPU leaves room for."""
     serving = Serving(
@@ -193,9 +200,10 @@ def engine_of(point: Point) -> EngineConfig:
         gpu_memory_utilization=0.9,
         vllm_version="0.18",
     )
-    layout = Layout(enable_expert_parallel=point.has_whole_experts)
     shape = shape_of(point)
-    capacity = kv_cache_size(shape, find_gpu(point.gpu), tp=point.tp, layout=layout, serving=serving)
+    capacity = kv_cache_size(
+        shape, find_gpu(point.gpu), tp=point.tp, layout=layout_of(point), serving=serving
+    )
     return EngineConfig(
         max_num_seqs=SERVED_SEQS,
         max_num_batched_tokens=SERVED_TOKENS,
@@ -225,7 +233,7 @@ def prepare(points: Iterable[Point]) -> list[Prepared]:
                 shape_of(point),
                 find_gpu(point.gpu),
                 tp=point.tp,
-                layout=Layout(enable_expert_parallel=point.has_whole_experts),
+                layout=layout_of(point),
                 version=point.version or UNKNOWN_VERSION,
             ),
             engine=engine_of(point),
@@ -235,14 +243,18 @@ def prepare(points: Iterable[Point]) -> list[Prepared]:
     ]
 
 
+def times_ms(ready: Prepared, model: LatencyModel) -> np.ndarray:
+    """Return TTFT, TPOT and E2E of each request, ms, [3, n]."""
+    loop = (ready.point.concurrency, 0)
+    outcomes = simulate(ready.requests, ready.engine, model, closed_loop=loop).outcomes
+    ttft, e2e = (each - outcomes.arrival_us for each in (outcomes.first_token_us, outcomes.last_token_us))
+    return np.array([ttft, (e2e - ttft) / np.maximum(outcomes.num_output_tokens - 1, 1), e2e]) / 1e3
+
+
 def simulated(ready: Prepared, make: Callable[[PeakTimes], LatencyModel]) -> tuple[float, float]:
     """Return the mean TTFT and TPOT in ms."""
-    loop = (ready.point.concurrency, 0)
-    outcomes = simulate(ready.requests, ready.engine, make(ready.peak), closed_loop=loop).outcomes
-    ttft = (outcomes.first_token_us - outcomes.arrival_us).mean() / 1e3
-    decoding = outcomes.last_token_us - outcomes.first_token_us
-    gaps = decoding / np.maximum(outcomes.num_output_tokens - 1, 1)
-    return float(ttft), float(gaps.mean() / 1e3)
+    ttft, tpot, _ = times_ms(ready, make(ready.peak)).mean(axis=1).tolist()
+    return ttft, tpot
 
 
 def log_errors(prepared: Sequence[Prepared], make: Callable[[PeakTimes], LatencyModel]) -> np.ndarray:

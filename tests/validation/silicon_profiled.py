@@ -16,7 +16,7 @@ from calibrate.predictor.cache import default_cache
 from calibrate.predictor.measured import ProfileError, ProfileQuery
 from replay.model import find_gpu
 from replay.twin.profiled_table import StepTableFile, model_of
-from sim import Profiled, simulate
+from sim import Profiled
 from tests.validation.silicon import (
     GPUS,
     MODEL_CLASSES,
@@ -27,6 +27,7 @@ from tests.validation.silicon import (
     prepare,
     read_points,
     shape_of,
+    times_ms,
 )
 
 KERNELS = "aiconfigurator_ops"
@@ -65,12 +66,8 @@ class Tables:
 
 def simulated(ready: Prepared, model: Profiled) -> tuple[float, float]:
     """Return the mean TTFT and TPOT in ms."""
-    outcomes = simulate(
-        ready.requests, ready.engine, model, closed_loop=(ready.point.concurrency, 0)
-    ).outcomes
-    ttft = (outcomes.first_token_us - outcomes.arrival_us).mean() / 1e3
-    decoding = outcomes.last_token_us - outcomes.first_token_us
-    return float(ttft), float((decoding / np.maximum(outcomes.num_output_tokens - 1, 1)).mean() / 1e3)
+    ttft, tpot, _ = times_ms(ready, model).mean(axis=1).tolist()
+    return ttft, tpot
 
 
 def errors(prepared: Sequence[Prepared], tables: Tables, **given: float) -> np.ndarray:

@@ -1,7 +1,7 @@
 """``make scoreboard``: every tool on the same measured servers; the tables go into docs/comparison.md.
 
 Other tools' answers are recorded (``answers/``), and asked for with ``tools/*_answers.py``. A tool more is a module in
-``tools`` with a function like theirs, and a line in ``TOOLS``. Five minutes of CPU.
+``tools`` with a function like theirs, and a line in ``TOOLS``. Ten minutes of CPU; ``--only`` writes one section.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tests.validation.scoreboard import bounds
+from tests.validation.scoreboard import bounds, inferencex, published_servers
 from tests.validation.scoreboard.board import Board, losses, markdown
 from tests.validation.scoreboard.points import all_points, broken, default_data, noise, read_scored
 from tests.validation.scoreboard.tools import (
     aiconfigurator_answers,
     aisimulate_answers,
+    inferencex_answers,
     profiled_answers,
     vtwin_answers,
 )
@@ -49,7 +50,7 @@ BOUNDS = (
     "or GPU, in turn: the bound of the class's other points, and the share of its own within it."
 )
 PAGE = Path(__file__).parents[3] / "docs" / "comparison.md"
-BEGIN, END = "<!-- scoreboard: written by `make scoreboard` -->", "<!-- end of scoreboard -->"
+MARKS = "<!-- {}: written by `make scoreboard` -->", "<!-- end of {} -->"
 
 
 def page_of(data: Path) -> str:
@@ -91,16 +92,41 @@ def _among(sound: Board, title: str, tools: Sequence[str], answers: Mapping[str,
     return [f"{title} ({len(board.common())}):", "", markdown(board), ""] if board.common() else []
 
 
+def _inferencex(data: Path) -> str:
+    inferencex_answers.ask_ours(data)
+    return inferencex.markdown()
+
+
+def _published(data: Path) -> str:
+    published_servers.measure(data)
+    return published_servers.markdown()
+
+
+SECTIONS = {"scoreboard": page_of, "inferencex": _inferencex, "llmservingsim": _published}
+"""What stands between marks of a name."""
+
+
+def section(name: str) -> tuple[str, str, str]:
+    """Return the page before, between and after the marks of a section."""
+    begin, end = (mark.format(name) for mark in MARKS)
+    before, _, rest = PAGE.read_text().partition(f"{begin}\n")
+    text, _, after = rest.partition(f"\n{end}")
+    assert after, f"{PAGE} has no marks of {name}"
+    return f"{before}{begin}\n", text, f"\n{end}{after}"
+
+
 def main() -> None:
-    """Write the section, and print it."""
+    """Write the sections, and print them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=default_data())
-    text = page_of(parser.parse_args().data)
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    assert after, f"{PAGE} has no marks"
-    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
-    print(text)
+    parser.add_argument("--only", choices=SECTIONS)
+    options = parser.parse_args()
+    for name, make in SECTIONS.items():
+        if options.only in (None, name):
+            text = make(options.data)
+            before, _, after = section(name)
+            PAGE.write_text(before + text + after)
+            print(text, end="\n\n")
 
 
 if __name__ == "__main__":

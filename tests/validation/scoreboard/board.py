@@ -103,16 +103,47 @@ def _cells(board: Board, points: Sequence[Point], *, first: list[tuple[str, floa
 
 def losses(board: Board) -> str:
     """Return a line per tool: in how many cells it is first, and where it is clearly not."""
+    rows: dict[str, dict[str, Sequence[float]]] = {}
+    for name, points in board.rows().items():
+        found = {tool: board.medians(tool, points) for tool in board.answers}
+        rows[name] = {
+            tool: values.tolist() for tool, (number, values) in found.items() if number == len(points)
+        }
+    return clearly_behind(rows, board.everywhere, METRICS)
+
+
+def clearly_behind(
+    rows: Mapping[str, Mapping[str, Sequence[float]]], tools: Sequence[str], metrics: Sequence[str]
+) -> str:
+    """Return a line per tool: in how many cells it is first, and where it is clearly not.
+
+    ``rows``: errors by row and tool, one of each metric; empty where a tool did not answer all of a row's points.
+    """
     lines = []
-    rows = board.rows()
-    for tool in board.everywhere:
-        won, lost = 0, []
-        for name, points in rows.items():
-            _, values = board.medians(tool, points)
-            for side, (best, least) in enumerate(_first(board, points)):
-                won += best == tool
-                if values[side] > FAR * least:
-                    lost.append(f"{METRICS[side]} of {name} ({values[side]:.1f}; {best} {least:.1f})")
+    for tool in tools:
+        asked, won, lost = 0, 0, []
+        for name, found in rows.items():
+            for side, metric in enumerate(metrics):
+                cells = {each: values[side] for each, values in found.items() if len(values)}
+                if tool not in cells:
+                    continue
+                best = min(cells, key=lambda each: cells[each])
+                asked, won = asked + 1, won + (best == tool)
+                if cells[tool] > FAR * cells[best]:
+                    lost.append(f"{metric} of {name} ({cells[tool]:.1f}; {best} {cells[best]:.1f})")
         where = "; ".join(lost) or "none"
-        lines.append(f"- **{tool}**: first in {won} of {2 * len(rows)} cells; clearly behind: {where}.")
+        lines.append(f"- **{tool}**: first in {won} of {asked} cells; clearly behind: {where}.")
     return "\n".join(lines)
+
+
+def cells(found: Mapping[str, Sequence[float]], tools: Sequence[str]) -> list[str]:
+    """Return a row's cells, the smallest error of each metric in bold; a dash where a tool did not answer all."""
+    least = np.min([found[tool] for tool in tools if len(found[tool])], axis=0)
+    return [
+        " / ".join(
+            f"**{value:.1f}**" if value == best else f"{value:.1f}"
+            for value, best in zip(found[tool], least, strict=False)
+        )
+        or "-"
+        for tool in tools
+    ]

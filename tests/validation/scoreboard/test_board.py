@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from replay.gpus.known_errors import known_errors
-from tests.validation.scoreboard.__main__ import BEGIN, PAGE
+from tests.traces.made import shared
+from tests.validation.scoreboard import inferencex, published_servers
+from tests.validation.scoreboard.__main__ import section
 from tests.validation.scoreboard.board import FAR, Board, losses, markdown
 from tests.validation.scoreboard.bounds import coverage
 from tests.validation.scoreboard.points import CHOSEN, broken, noise
 from tests.validation.scoreboard.tools.recorded import ANSWERS, Answers
+from tests.validation.servers import SERVERS, peer_errors
 from tests.validation.silicon import Point, prepare
 
 
@@ -96,7 +100,7 @@ def test_answers_are_of_points_that_there_are(tool: str) -> None:
 
 def rows_of(title: str) -> dict[str, dict[str, tuple[float, ...]]]:
     """Return the errors of TTFT and TPOT in a table of the page, by row and tool that answered all of its points."""
-    _, _, after = PAGE.read_text().partition(BEGIN)[2].partition(title)
+    _, _, after = section("scoreboard")[1].partition(title)
     lines = after.partition("\n\n")[2].partition("\n\n")[0].splitlines()
     tools, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
     return {
@@ -130,6 +134,52 @@ def test_a_table_is_nearer_where_nobody_measured_the_experts() -> None:
     ttft, tpot = rows_of("\nPoints that profiled reaches")["MoE"]["profiled"]
     assert ttft < known.ttft_median
     assert tpot < known.tpot_median
+
+
+@pytest.mark.parametrize(
+    ("name", "table"), [("inferencex", inferencex.markdown), ("llmservingsim", published_servers.markdown)]
+)
+def test_a_table_of_the_page_is_what_the_kept_answers_give(name: str, table: Callable[[], str]) -> None:
+    assert section(name)[1] == table()
+
+
+def test_an_error_is_the_median_over_points_that_were_all_answered() -> None:
+    points = inferencex.loops()[:3]
+    half = {each.name: [value / 2 for value in each.medians] for each in points}
+    assert inferencex.errors(half, points) == pytest.approx((50, 50, 50))
+    half[points[0].name][0] = 1e9
+    assert inferencex.errors(half, points) == pytest.approx((50, 50, 50))
+    missing = [each.medians[1] / 2 for each in points]
+    added = inferencex.errors(half, points[1:], added_ms=sum(missing[1:]) / 2)
+    assert added[1] == pytest.approx(
+        100 * np.mean([abs(sum(missing[1:]) / 2 - each) / each / 2 for each in missing[1:]])
+    )
+    assert added[2] == pytest.approx(50)
+    assert inferencex.errors(half, inferencex.loops()) == ()
+
+
+def test_the_fixed_part_is_what_the_lightest_load_takes_beyond_physics() -> None:
+    loop = next(
+        each for each in inferencex.loops() if not each.is_ranks and (each.users, each.prompt) == (4, 1024)
+    )
+    said = inferencex.answers()["physics"][loop.name]
+    assert loop.medians[1] - said[1] == pytest.approx(inferencex.FIXED_MS, rel=0.1)
+
+
+def test_a_rank_has_its_share_of_the_users() -> None:
+    loops = inferencex.loops()
+    assert len(loops) == 72
+    for each in (next(loop for loop in loops if loop.is_ranks and loop.users == users) for users in (4, 16)):
+        point = inferencex.prepared(each).point
+        assert (point.tp, point.dp, point.concurrency) == (1, 8, max(each.users // 8, 1))
+
+
+def test_the_published_errors_are_those_of_the_published_answers() -> None:
+    bench = shared("llmservingsim_bench")
+    for server in SERVERS:
+        kept = published_servers.errors()[server.folder]["LLMServingSim"]
+        found = peer_errors(server, bench)
+        assert kept == [pytest.approx(found[key], abs=1e-3) for key in published_servers.METRICS.values()]
 
 
 FEW = range(5)

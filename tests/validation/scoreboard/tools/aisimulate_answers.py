@@ -40,6 +40,12 @@ def answers(points: Sequence[Prepared]) -> Answers:
 
 def ask(ready: Prepared, command: Path) -> tuple[float, float]:
     """Return TTFT and TPOT of one point, ms. Raises RuntimeError with the tool's own words."""
+    found = predicted(ready, command)
+    return found["mean_ttft_ms"], found["mean_tpot_ms"]
+
+
+def predicted(ready: Prepared, command: Path) -> dict[str, float]:
+    """Return all that the tool says of one point. Raises RuntimeError with the tool's own words."""
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         (work / "trace.jsonl").write_text(_mooncake(ready))
@@ -52,8 +58,8 @@ def ask(ready: Prepared, command: Path) -> tuple[float, float]:
             raise RuntimeError(f"no answer in {SECONDS} s") from error
     if done.returncode:
         raise RuntimeError((done.stdout + done.stderr).strip().splitlines()[0][:300])
-    found = json.loads(done.stdout.splitlines()[-1])
-    return found["mean_ttft_ms"], found["mean_tpot_ms"]
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def _mooncake(ready: Prepared) -> str:

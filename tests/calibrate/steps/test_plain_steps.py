@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.optimize import OptimizeResult, least_squares
 
-from calibrate.compare.bootstrap import Floats, block_length, draw_counts, generator_of
+from calibrate.compare.bootstrap import Floats, block_length, generator_of
 from calibrate.fit.objective.coefficients import decimals_of
 from calibrate.fit.objective.fit_trace import LOSS_METRICS, fit_trace
 from calibrate.fit.objective.objective import robust
@@ -33,6 +33,7 @@ from calibrate.steps.step_series import LONGEST_US, MOST_TOGETHER, StepSeries, _
 from calibrate.steps.way_in import _ttft_of, fit_way_in
 from sim import Blackbox, Extended
 from sim.latency import throttled_us
+from tests.calibrate.compare.drawn import draw_counts
 from tests.calibrate.known_servers import SERVER, observed, workload
 from tests.examples import few_or_all
 from traces import TraceError

@@ -106,7 +106,7 @@ class Searches:
         monkeypatch.setattr(capacity, "requests_to_last", requests_to_last)
         monkeypatch.setattr(capacity, "Evaluator", Formula)
         monkeypatch.setattr(capacity, "load_of", lambda trace, _twin: trace)
-        monkeypatch.setattr(capacity, "loads_of", lambda traces, _twin: list(traces))
+        monkeypatch.setattr(capacity, "loads_of", lambda traces, _twin, **_: list(traces))
         most = Ceiling(per_s=12.0, overloaded_per_s=12.0, of_loads=(12.0,))
         monkeypatch.setattr(capacity, "find_ceiling", lambda _loads: most)
         monkeypatch.setattr(capacity, "after_a_burst_at", lambda _load, _rate: None)

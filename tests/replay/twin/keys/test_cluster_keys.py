@@ -171,7 +171,7 @@ def test_a_wrong_key_is_one_line_with_its_place(tmp_path: Path, text: str, messa
         "{instances: 4}",
         f"{{pools: [{POOLS}]}}",
         "{instances: 2, routing: {policy: weighted, scorers: {prefix-affinity: 3, queue-depth: 2}}}",
-        "{instances: 2, routing: {policy: 'sim.cluster.draws:draw'}}",
+        "{instances: 2, routing: {policy: 'statistics:mean'}}",
         "{instances: 2, snapshot_interval_us: {queue: 5000}, latency: {admission_us: 3}, slo_priorities: {gold: 9}}",
         "{instances: 2, admission: {policy: tenant-budget, budgets: {a: 0.5}}, flow_control: {ttl_us: 100}}",
     ],

@@ -194,6 +194,12 @@ def test_annotations_are_one_line_each_with_what_github_would_misread_escaped() 
     assert len(lines) == 3
 
 
+def test_a_limit_that_is_not_used_is_a_notice_of_that_name() -> None:
+    aside = replace(checked(0.2, 0.3, 0.4), outcome="INCONCLUSIVE", is_set_aside=True)
+    (line,) = annotations_of(verdict_of([aside], []))
+    assert line.startswith("::notice title=vtwin%3A limit not used::")
+
+
 def test_only_what_was_within_its_limit_blocks() -> None:
     within, beyond = Estimate(value=0.08), Estimate(value=-0.2, low=-0.3, high=-0.15)
     failed, unclear, passed = checked(0.2, 0.3, 0.4), checked(0, 0.1, 0.2), checked(0, 0.01, 0.02)

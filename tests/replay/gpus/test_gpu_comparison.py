@@ -6,13 +6,15 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import vtwin
 from replay.gpus.comparison import AtLoad, GpuQuestion, GpuResult
 from replay.gpus.known_errors import known_error, known_errors
-from replay.gpus.text import gpus_parts
+from replay.gpus.text import _conclusion, gpus_parts
 from replay.model.gpus import find_gpu
 from replay.model.hf_config import read_model_config
 from replay.model.model_peak import peak_times
@@ -106,6 +108,22 @@ def test_servers_within_the_known_error_of_each_other_are_told_to_be() -> None:
     shown = lines([result("H100", rate=20.0), result("H200", rate=20.5), result("L40S", rate=6.0)], ASKED)
     assert "serves most: H200, 20.5 requests/s; the known error does not tell it from H100" in shown
     assert not any(line.startswith("serves most") for line in lines([result("H100", rate=20.0)], ASKED))
+
+
+def test_two_servers_are_told_apart_only_beyond_both_their_errors() -> None:
+    server = result("H100", rate=20.0)
+    assert server.error is not None
+    for errors, is_told in ((1.3, True), (1.5, False)):  # of two equal ones the square root of 2 counts
+        other = result("H200", rate=20.0 * (1 + errors * server.error.tpot_median / 100))
+        (line,) = [each for each in lines([server, other], ASKED) if each.startswith("serves most")]
+        assert line.endswith("does not tell it from H100") is is_told
+
+
+def test_a_winner_among_some_is_said_to_be_one() -> None:
+    too_short: Any = SimpleNamespace(is_too_short=True, requests_to_last=500, rate_per_s=30.0)
+    short = replace(result("B200", rate=None), capacity=too_short)
+    shown = _conclusion([result("H100", rate=20.0), result("L40S", rate=6.0), short], ASKED)
+    assert "serves most, of the 2 that are ranked: H100, 20 requests/s" in shown
 
 
 def test_what_meets_the_slo_at_no_rate_is_named() -> None:

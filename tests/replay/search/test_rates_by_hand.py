@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from replay import TwinConfig
 from replay.search import evaluation as evaluations
-from replay.search import highest
+from replay.search import highest, load
 from replay.search.ceiling import MOST_REPEATED, SCALED, _is_outrun, _pushed, _told, ceiling_of
 from replay.search.evaluation import (
     FAILED,
@@ -37,11 +38,15 @@ from replay.search.highest import (
 )
 from replay.search.highest import highest as search
 from replay.search.load import IDLE
+from replay.trace.pacing import Pacing
 from replay.verdict.growth import Growth
-from sim import InterTokenLatencies, Status
+from sim import Blackbox, EngineConfig, InterTokenLatencies, Status
+from sim.cluster import ClusterConfig
 from tests.replay.capacity.test_capacity_by_hand import LIMITS, Known, evaluation
 from tests.replay.search.test_ceiling import Formula
 from tests.replay.verdict.test_verdict_by_hand import outcomes_of
+from tests.traces.made import small_trace
+from traces import Trace
 from traces.run_slo import parse_run_slo
 from traces.slo import MOST_FAILED
 
@@ -479,3 +484,17 @@ def test_the_first_fifth_to_arrive_is_simulated_and_not_measured() -> None:
     assert found.output_tokens_per_s == pytest.approx(60 / 9109e-6)
     assert _token_rate(outcomes_of([0], [0], [0])) == 0.0
     assert _token_rate(outcomes_of([0], [0], [1], tokens=3)) == 3e6
+
+
+def test_a_gateway_draws_anew_for_each_draw_of_the_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds, real = [], load._load
+
+    def noted(trace: Trace, cluster: ClusterConfig, pacing: Pacing) -> load.Load:
+        seeds.append(cluster.seed)
+        return real(trace, cluster, pacing)
+
+    monkeypatch.setattr(load, "_load", noted)
+    twin = TwinConfig(engine=EngineConfig(), latency=Blackbox(beta0=9000), seed=7)
+    load.loads_of([small_trace()] * 3, twin)
+    load.loads_of([small_trace()] * 2, twin, first=3)
+    assert seeds == [7, 8, 9, 10, 11]

@@ -89,11 +89,29 @@ def metric_names_page() -> str:
     return "\n".join(head) + "\n" + peer_metrics.page()
 
 
+def decisions_page() -> str:
+    """Return a line for each page of ``docs/decisions``: its number and what was decided, as its title says it."""
+    rows = [
+        f"| [{page.name[:4]}]({page.name}) | {cell(page.read_text().split(chr(10), 1)[0].split(': ', 1)[1])} |"
+        for page in sorted(DECISIONS.glob("[0-9]*.md"))
+    ]
+    head = [
+        "# Decisions",
+        "",
+        GENERATED,
+        "",
+        "What could have been done otherwise, and why it is as it is.",
+        "",
+    ]
+    return "\n".join([*head, "| | decision |", "|---|---|", *rows, ""])
+
+
 def paragraphs(text: str) -> str:
     """Return a docstring's paragraphs, each on one line."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
+DECISIONS = ROOT / "docs" / "decisions"
 PAGES: dict[Path, Callable[[], str]] = {
     ROOT / "docs/reference/config.md": config_page,
     ROOT / "docs/reference/trace-fields.md": trace_fields_page,
@@ -103,5 +121,6 @@ PAGES: dict[Path, Callable[[], str]] = {
     ROOT / "docs/reference/coverage.md": coverage_page,
     ROOT / "docs/reference/importers.md": importers_page,
     ROOT / "docs/reference/metric-names.md": metric_names_page,
+    DECISIONS / "README.md": decisions_page,
     ROOT / "docs/validation.md": faults_page,
 }

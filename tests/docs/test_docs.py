@@ -217,6 +217,15 @@ def test_the_architecture_page_shows_every_room() -> None:
     assert rooms - shown == set()
 
 
+def test_the_index_leads_to_every_page() -> None:
+    index = ROOT / "docs" / "index.md"
+    linked = {
+        file.resolve() for page in (index, ROOT / "docs/decisions/README.md") for file, _ in links_of(page)
+    }
+    lost = [name_of(page) for page in (ROOT / "docs").rglob("*.md") if page != index and page not in linked]
+    assert lost == []
+
+
 @pytest.mark.parametrize("page", pages(), ids=name_of)
 def test_every_block_says_what_it_is(page: Path) -> None:
     unknown = [(block.line, block.language) for block in blocks_of(page) if block.language not in LANGUAGES]

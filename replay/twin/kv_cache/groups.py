@@ -37,7 +37,7 @@ GROUP_KEYS: tuple[Key, ...] = (
         kind="mapping",
         default="of `latency.model_config`, else one full group",
         meaning="Groups of layers that keep the same tokens, in vLLM's order: a list of mappings with these keys. Each "
-        "has its own blocks for every request, all from one pool (docs/how-to/serve-a-hybrid-model.md).",
+        "has its own blocks for every request, all from one pool (docs/how-to/plan-a-hybrid-model.md).",
     ),
     Key(
         path=f"engine.{GROUPS}.kind",

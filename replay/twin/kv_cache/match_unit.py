@@ -24,7 +24,7 @@ UNIT_KEY = Key(
     default=COARSEST,
     meaning="With KV cache groups: a hash for every so many tokens, a divisor of each group's `block_size`. Beside "
     "states a prefix hit can then end inside a block, where another prompt's last whole unit did "
-    "(docs/how-to/serve-a-hybrid-model.md); 0.32 and 0.33. none: the greatest common divisor.",
+    "(docs/how-to/plan-a-hybrid-model.md); 0.32 and 0.33. none: the greatest common divisor.",
 )
 
 

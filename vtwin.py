@@ -35,8 +35,8 @@ COMMANDS = {
         "observe.selfcheck.cli:selfcheck",
         "Measure the load generator's speed and accuracy.",
     ),
-    "replay": ("replay.run_cli:run", "Simulate the requests of a trace: the same as run --trace."),
-    "run": ("replay.run_cli:run", "Simulate a load: drawn, or the requests of a trace."),
+    "replay": ("replay.simulation.cli:run", "Simulate the requests of a trace: the same as run --trace."),
+    "run": ("replay.simulation.cli:run", "Simulate a load: drawn, or the requests of a trace."),
     "calibrate": (
         "calibrate.cli:calibrate_app",
         "Compare observed with simulated, fit the twin, write a report.",
@@ -50,22 +50,26 @@ COMMANDS = {
     "tune": ("replay.tuning.cli:tune", "Find the engine flags that serve most within latency limits."),
     "sweep": ("replay.sweeps.cli:sweep", "Simulate configurations x workloads x seeds into one table."),
     "fleet": ("replay.fleet.cli:fleet_app", "How many GPUs a fleet needs, which, and at what cost."),
-    "serve": ("replay.cli:serve", "Serve the simulated engine over HTTP in real time."),
+    "rollouts": (
+        "replay.rollouts.cli:rollouts",
+        "Time batches of reinforcement learning: prompts, samples of each, updates.",
+    ),
+    "serve": ("replay.serve.cli:serve", "Serve the simulated engine over HTTP in real time."),
     "trace": ("traces.cli:trace_app", "Check, describe, draw and convert traces."),
-    "config": ("replay.cli:config_app", "Show a configuration as vtwin understands it, or make one."),
+    "config": ("replay.config.cli:config_app", "Show a configuration as vtwin understands it, or make one."),
     "profiles": (
         "replay.profiles.cli:profiles_app",
         "List fitted twins, show one, check whether a question lies inside of its fit.",
     ),
     "predictor": ("calibrate.predictor.cli:predictor_app", "Make a latency model from measured operators."),
-    "model": ("replay.model_cli:model_app", "What a model needs and what a GPU can give it."),
+    "model": ("replay.gpus.cli:model_app", "What a model needs and what a GPU can give it."),
     "validate": ("vtwin:validate", "Observe a live endpoint, fit its twin, check the twin."),
     "demo": ("vtwin:demo", "Run observe, calibrate and report against an emulated server."),
 }
 GROUPS = {
     "Measure": ("observe", "receive", "selfcheck", "report", "compare"),
     "Make a twin": ("validate", "calibrate", "profiles", "predictor", "config", "demo"),
-    "Ask the twin": ("run", "replay", "capacity", "tune", "sweep", "serve"),
+    "Ask the twin": ("run", "replay", "capacity", "tune", "sweep", "rollouts", "serve"),
     "Plan": ("fleet", "model"),
     "Files": ("trace",),
 }
@@ -141,6 +145,11 @@ MOST_USED = {
         *("--verify", "--report", "--num-requests", "--json"),
     ),
     "fleet reserve": ("--context", *_FLEET),
+    "rollouts": (
+        *("--batch", "--batches", "--update-time", "--batch-share", "--oversubscribe", "--partial-share"),
+        *("--prompt-tokens", "--output-tokens", "--output-tokens-stdev", "--output-tokens-max", "--like"),
+        *("--seed", "--set", *_CLUSTER, "--json"),
+    ),
     "trace convert": (
         *("--to", "--part", "--block-size", "--time-unit", "--columns", "--start", "--duration"),
         *("--rate-scale", "--overwrite"),
@@ -163,6 +172,7 @@ EXAMPLES = {
     "report": "vtwin report traces/one traces/two traces/four --slo ttft=500ms,tpot=50ms --output server.html",
     "capacity": "vtwin capacity --config twin.yaml --slo ttft_p99=500ms,tpot_p99=50ms --like traces/five",
     "tune": "vtwin tune --config twin.yaml --slo ttft_p99=500ms,tpot_p99=50ms --like traces/five",
+    "rollouts": "vtwin rollouts --config twin.yaml --batch 32 --samples 8 --output-tokens 1000",
     "sweep": "vtwin sweep grid.yaml --output sweep.parquet --report sweep.html",
     "serve": "vtwin serve --config twin.yaml --port 8000",
     "validate": "vtwin validate --url http://127.0.0.1:8000 --gpu H100 --output validation --rate 5",
@@ -176,6 +186,7 @@ OLD_COMMANDS: Mapping[tuple[str, ...], NewCommand] = {
     ("fleet", "whatif"): NewCommand(
         words=("fleet", "size", "--compare"), options={"--rates": "--rate", "--profiles": "--profile"}
     ),
+    ("run",): NewCommand(words=("rollouts",), where="--samples"),
 }
 """Commands that were renamed; they are read as what they are now, with a line on stderr."""
 LONG_RUNNING = {"observe", "receive", "serve", "validate", "demo", "selfcheck"}

@@ -29,14 +29,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from replay.capacity.question import find_capacity, find_sessions
     from replay.cluster.simulate import simulate_trace
+    from replay.console.ready import tell_when_compiling
     from replay.fleet.question import SizedFleet, plan_fleet
-    from replay.pace_band import paced
-    from replay.ready import tell_when_compiling
     from replay.rollouts.rollouts import Rollouts, RolloutSettings, run_rollouts
-    from replay.run_verdict import judge_trace
-    from replay.serve import run_server, serving
     from replay.serve.request_limits import RequestLimits
-    from replay.simulated_run import Run, RunSettings, run
+    from replay.serve.server import run_server, serving
+    from replay.simulation.pace_band import paced
+    from replay.simulation.run_plan import RunSettings
+    from replay.simulation.run_verdict import judge_trace
+    from replay.simulation.simulated_run import Run, run
     from replay.sweeps.question import sweep
     from replay.trace.pacing import Pacing, paced_requests, pacing_of
     from replay.trace.request_columns import requests_from_trace
@@ -100,32 +101,32 @@ _HOMES = {
     "RequestLimits": "replay.serve.request_limits",
     "RolloutSettings": "replay.rollouts.rollouts",
     "Rollouts": "replay.rollouts.rollouts",
-    "Run": "replay.simulated_run",
-    "RunSettings": "replay.simulated_run",
+    "Run": "replay.simulation.simulated_run",
+    "RunSettings": "replay.simulation.run_plan",
     "TwinConfig": "replay.twin.twin_config",
     "allowing_code": "replay.twin.own.own_code",
     "check_fits": "replay.twin.twin_config",
     "dump_config": "replay.twin.config_write",
     "find_capacity": "replay.capacity.question",
     "find_sessions": "replay.capacity.question",
-    "judge_trace": "replay.run_verdict",
+    "judge_trace": "replay.simulation.run_verdict",
     "load_config": "replay.twin.config_read",
     "lookup_defaults": "replay.twin.on_record",
-    "paced": "replay.pace_band",
+    "paced": "replay.simulation.pace_band",
     "paced_requests": "replay.trace.pacing",
     "pacing_of": "replay.trace.pacing",
     "plan_fleet": "replay.fleet.question",
     "read_defaults": "replay.twin.defaults",
     "requests_from_trace": "replay.trace.request_columns",
-    "run": "replay.simulated_run",
+    "run": "replay.simulation.simulated_run",
     "run_rollouts": "replay.rollouts.rollouts",
-    "run_server": "replay.serve",
-    "serving": "replay.serve",
+    "run_server": "replay.serve.server",
+    "serving": "replay.serve.server",
     "simulate_trace": "replay.cluster.simulate",
     "summarize": "replay.trace.simulation_summary",
     "sweep": "replay.sweeps.question",
     "trace_notes": "replay.trace.trace_notes",
-    "tell_when_compiling": "replay.ready",
+    "tell_when_compiling": "replay.console.ready",
     "tune": "replay.tuning.question",
     "write_defaults_entry": "replay.twin.defaults_write",
 }

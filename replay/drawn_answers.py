@@ -15,24 +15,21 @@ if TYPE_CHECKING:
     from replay.capacity.sessions import SessionCapacity
     from replay.fleet.question import SizedFleet
     from replay.rollouts.rollouts import Rollouts
-    from replay.simulated_run import Run
+    from replay.simulation.simulated_run import Run
     from replay.tuning.candidate_search import Tuned
     from replay.twin.twin_config import TwinConfig
 
 
 def of_run(run: Run) -> NotebookView:
     """Return a run's rows and page; of a very long one no figures, since some need a second simulation."""
-    from replay.cluster.summary import cluster_parts
-    from replay.pace_band import band_parts
-    from replay.run_report import run_page
-    from replay.simulated_run import MOST_LOOKED_AT
+    from replay.simulation.page import run_page
+    from replay.simulation.simulated_run import MOST_LOOKED_AT
 
-    parts: list[AnswerPart] = [*run.parts, *band_parts(run.band)]
-    if run.of_cluster is not None:
-        parts += cluster_parts(run.of_cluster)
     is_long = len(run.trace) > MOST_LOOKED_AT
     page = plain_page("vtwin run", repr(run)) if is_long else run_page(run, command="")
-    return NotebookView(page=page, parts=parts, more="vtwin run --report FILE.html draws the whole page.")
+    return NotebookView(
+        page=page, parts=run.answer_parts, more="vtwin run --report FILE.html draws the whole page."
+    )
 
 
 def of_twin(twin: TwinConfig) -> NotebookView:
@@ -89,5 +86,5 @@ def of_rollouts(found: Rollouts) -> NotebookView:
     from replay.rollouts.rollout_summary import summarize_rollouts
     from replay.rollouts.text import rollout_parts
 
-    page = plain_page("vtwin run --samples", str(found).partition("\n")[0])
+    page = plain_page("vtwin rollouts", str(found).partition("\n")[0])
     return NotebookView(page=page, parts=rollout_parts(summarize_rollouts(found)))

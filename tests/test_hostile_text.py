@@ -97,6 +97,7 @@ CALLS = {
     "capacity": (f"capacity {SEARCHED} --like A --no-binding --report c.html", 0),
     "tune": (f"tune {SEARCHED.replace('100', '1000')} --like A --max-num-seqs 4,8 --max-num-batched-tokens 512 "
              "--chunked-prefill true", 0),
+    "rollouts": ("rollouts --config TWIN --like A --batch 2 --samples 2 --batches 1", 0),
     "config from-serve": ("config from-serve --from-trace A", 0),
     "profiles list": ("profiles list fitted.yaml", 0),
     "profiles show": ("profiles show fitted.yaml", 0),

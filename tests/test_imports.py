@@ -221,8 +221,8 @@ def test_no_room_has_the_name_of_a_standard_module(room: str) -> None:
         "import replay",
         "from replay.twin.config_read import load_config",
         "def f():\n    from replay import load_config",
-        "if TYPE_CHECKING:\n    import replay.cli as c",
-        "import importlib\nimportlib.import_module('replay.cli')",
+        "if TYPE_CHECKING:\n    import replay.config.cli as c",
+        "import importlib\nimportlib.import_module('replay.config.cli')",
     ],
 )
 def test_an_arrow_that_is_not_drawn_is_seen(source: str) -> None:

@@ -16,7 +16,7 @@ import pytest
 import typer
 import typer.main
 
-import replay.ready
+import replay.console.ready
 import vtwin
 from tests.calibrate.few_resamples import draw_few_resamples
 from tests.calibrate.predictor import made_profiles as profiles
@@ -45,6 +45,7 @@ BASES: dict[str, list[str]] = {
     "replay": ["t", "--config", "twin.yaml"],
     "capacity": SEARCH,
     "tune": SEARCH,
+    "rollouts": ["--config", "twin.yaml", "--batch", "2", "--samples", "2", "--output-tokens", "5"],
     "sweep": ["grid.yaml", "--output", "table.parquet"],
     "calibrate": ["t", "--config", "twin.yaml", "--report", "report"],
     "calibrate guided": ["t", "t", "--config", "twin.yaml", "--report", "report"],
@@ -104,8 +105,8 @@ FIRST_REFUSED = {("observe", 4), ("validate", 4), ("calibrate guided", 3), ("cal
 
 
 USERS = (
-    *("capacity.question", "capacity.session_command", "rollouts.rollouts", "simulation_command"),
-    *("sweeps.one_run", "sweeps.question", "tuning.question", "variants.command"),
+    *("capacity.question", "capacity.session_command", "rollouts.rollouts", "simulation.command"),
+    *("sweeps.one_run", "sweeps.question", "tuning.question", "simulation.variants.command"),
 )
 """Modules that name what compiles the engine: one that a test is the first to import would keep the stubs of `here`."""
 
@@ -143,7 +144,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for module in USERS:
         import_module(f"replay.{module}")
     for name in ("load_engine", "prepare_engine"):
-        real = getattr(replay.ready, name)
+        real = getattr(replay.console.ready, name)
         for module in [each for each in sys.modules.values() if getattr(each, name, None) is real]:
             monkeypatch.setattr(module, name, stop)
     monkeypatch.setattr("observe.receive.receiver.run_receiver", stop)

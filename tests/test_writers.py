@@ -91,6 +91,7 @@ ANSWERS = {
     "capacity": f"capacity {SEARCHED}",
     "sweep": "sweep grid.yaml",
     "tune": f"tune {SEARCHED}",
+    "rollouts": "rollouts --config twin.yaml --batch 2 --samples 2 --batches 1 --output-tokens 9",
     "run": SIMULATED,
     "replay": REPLAYED,
     "profiles list": "profiles list fitted.yaml",

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from replay.capacity.capacity import Capacity, crossing_of
-from replay.pace_band import paced
 from replay.search.evaluation import Evaluator
 from replay.search.highest import highest
 from replay.search.load import load_of
+from replay.simulation.pace_band import paced
 from traces import RunLimit
 
 if TYPE_CHECKING:

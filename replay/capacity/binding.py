@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from replay.pace_band import paced
 from replay.search.highest import highest_above
+from replay.simulation.pace_band import paced
 from replay.twin.twin_config import with_pools
 from sim import UNBOUNDED, EngineConfig, InvalidConfig
 

@@ -17,6 +17,7 @@ import numpy as np
 from replay.capacity.assumed_seats import AssumedSeats
 from replay.capacity.binding import Binding, binding_of
 from replay.capacity.burst import AfterBurst, after_a_burst_at
+from replay.numbers.t_interval import half_width
 from replay.search.ceiling import NARROW as SAME
 from replay.search.ceiling import Ceiling, find_ceiling
 from replay.search.evaluation import FAILED, GROWN, THROUGHPUT, TOO_SHORT, Evaluation, Evaluator
@@ -28,7 +29,6 @@ from replay.search.highest import (
     requests_to_last,
 )
 from replay.search.load import load_of, loads_of
-from replay.t_interval import half_width
 from traces import RunLimit
 from traces.facts import NotebookAnswer
 

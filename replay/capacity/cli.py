@@ -32,8 +32,8 @@ def capacity(workload: WorkloadOptions, asked: CapacityOptions) -> None:
     longer to grow, or --num-requests for each seed. With --sessions the highest number of sessions at once is found.
     Exit code 1 if nothing meets the limits.
     """
+    from replay.console.twins import load_twins
     from replay.search.workload_draws import searchable
-    from replay.twins import load_twins
     from traces import ConfigError, check_place, parse_run_slo
     from traces.strict.tell import tell_note
 
@@ -74,9 +74,9 @@ def _highest_rate(
     """Find and show the highest rate within the limits; return whether any is."""
     from replay.capacity.command import show_one, show_several
     from replay.capacity.question import drawn
-    from replay.ready import prepare_engine
+    from replay.console.ready import prepare_engine
     from replay.search.workload_draws import tell_too_long
-    from replay.variants.command import variants_from
+    from replay.simulation.variants.command import variants_from
     from traces import ConfigError
 
     if len(twins) > 1 and asked.report is not None:

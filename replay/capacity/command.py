@@ -10,19 +10,19 @@ from replay.capacity.capacity import Capacity, short_run_note
 from replay.capacity.question import searched_capacity
 from replay.capacity.text import SURVIVES, capacity_document, capacity_parts, column_facts
 from replay.capacity.value import best_value_line, price_of, value_facts
-from replay.progress import working
-from replay.search.prices import read_server_prices
+from replay.console.progress import working
+from replay.model.prices import read_server_prices
 from replay.search.workload_draws import lengths_text
+from replay.simulation.variants.no_answer import mark_unanswered, unanswered_notes
+from replay.simulation.variants.variant import Variant
 from replay.trace.summary_text import unanswered_rows
-from replay.variants.no_answer import mark_unanswered, unanswered_notes
-from replay.variants.variant import Variant
 from traces import RunLimit, reading_notes, tool_version
 from traces.facts import SideBySide, TermRows, columns_of, document, say_answer
 from traces.strict.tell import tell, tell_note
 
 if TYPE_CHECKING:
     from replay.capacity.options import CapacityOptions
-    from replay.search.prices import ServerPrices
+    from replay.model.prices import ServerPrices
     from replay.search.workload_draws import Drawing
     from replay.twin.twin_config import TwinConfig
     from traces import Trace

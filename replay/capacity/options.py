@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from replay.console.twins import AnywayOption
 from replay.search.seeds import DEFAULT_SEEDS, MOST_SEEDS
-from replay.twins import AnywayOption
 from traces import parse_seconds
 from traces.console.options import AnswerForm, ConfigOption, DefaultsOption
 from traces.strict.option_table import option_table

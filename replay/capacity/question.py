@@ -10,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from replay.argument_ranges import LOAD, SEEDS, THINK_TIME_S
 from replay.capacity.at_paces import with_pace
 from replay.capacity.at_seats import with_assumed_seats
 from replay.capacity.capacity import Capacity, CapacityAsked, capacity_of_draws
 from replay.capacity.sessions import SessionCapacity, check_session_limits, is_within, most_sessions
-from replay.ready import prepare_engine
+from replay.console.ready import prepare_engine
+from replay.numbers.argument_ranges import LOAD, SEEDS, THINK_TIME_S
 from replay.search.beyond_fit import beyond_fit
 from replay.search.evaluation import Evaluator
 from replay.search.load import load_of

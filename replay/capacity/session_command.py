@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from replay.capacity.question import sessions_of
 from replay.capacity.sessions import BEGINNING, FAILED, AtOnce, SessionCapacity, most_sessions
-from replay.progress import working
-from replay.ready import prepare_engine
-from replay.variants.command import variants_from
+from replay.console.progress import working
+from replay.console.ready import prepare_engine
+from replay.simulation.variants.command import variants_from
 from traces import MOST_FAILED, RunLimit, shown_time, tool_version
 from traces.facts import (
     AlignedRows,

@@ -172,7 +172,7 @@ def _interval(
     """
     import pandas as pd
 
-    from replay.t_interval import students_t
+    from replay.numbers.t_interval import students_t
     from traces import select_rows
 
     sessions, _ = pd.factorize(trace.column("session_id"))
@@ -204,7 +204,7 @@ def _interval_of_places(
     come at any time within one. ``at``: the run of the number, or of one session. The draws' part is the range of one
     more draw: Student's t, and half a step on each side.
     """
-    from replay.t_interval import students_t
+    from replay.numbers.t_interval import students_t
 
     cycle_us = at.number / at.rounds_per_s * 1e6
     total = trace.cells("session_id").num_distinct()
@@ -270,7 +270,8 @@ def _most(is_met: Callable[[int], bool], most: int) -> int:
 
 
 def _simulated(asked: Trace, twin: TwinConfig, limits: Sequence[RunLimit], at_once: int) -> AtOnce:
-    from replay.simulated_run import RunSettings, run
+    from replay.simulation.run_plan import RunSettings
+    from replay.simulation.simulated_run import run
     from replay.trace.measured_window import MeasuredPart, measured_rows
     from traces import finished_ok, request_latencies
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from replay.variants.kv_tier import price_per_hour
+from replay.simulation.variants.kv_tier import price_per_hour
 from traces import ConfigError
 from traces.facts import Fact, count, per_s
 
 if TYPE_CHECKING:
     from replay.capacity.capacity import Capacity
-    from replay.search.prices import ServerPrices
+    from replay.model.prices import ServerPrices
     from replay.twin.twin_config import TwinConfig
 
 PRICE = "price per hour"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.distribution import Distribution, distribution
+from replay.numbers.distribution import Distribution, distribution
 from sim import Status
 from sim.cluster import BYTES_PER_US_OF_ONE_GBPS
 from traces.facts import AlignedRows, AnswerPart, Fact, TermRows, four_digits_ms

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.argument_ranges import CONCURRENCY, TIME_US
 from replay.cluster.memory import return_freed
 from replay.cluster.record import as_simulation, without_logs
 from replay.cluster.work import cluster_work
+from replay.numbers.argument_ranges import CONCURRENCY, TIME_US
 from replay.trace.client_network import at_client, client_network
 from replay.trace.pacing import Loop, Pacing, pacing_of
 from replay.trace.refusals import refusals

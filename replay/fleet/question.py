@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from replay.argument_ranges import AVAILABILITY, FLEET_REQUESTS, LENGTHS, NAMES, RATE, TOKENS
 from replay.fleet.commands.asking import (
     asked_of,
     compile_once,
@@ -28,6 +27,7 @@ from replay.fleet.inputs.fleet_workload import (
 from replay.fleet.inputs.shared_prefixes import hits_note, with_hits
 from replay.fleet.size import NUM_REQUESTS, FleetPlan, SizeCheck, sized_fleet
 from replay.fleet.text import cost_per_hour, fleet_document, fleet_parts, gpus_text
+from replay.numbers.argument_ranges import AVAILABILITY, FLEET_REQUESTS, LENGTHS, NAMES, RATE, TOKENS
 from sim.fleet import Lengths
 from sim.fleet.sizing import UTILIZATION_CAP
 from traces import ConfigError, Trace

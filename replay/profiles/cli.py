@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replay.argument_ranges import GPUS
+from replay.numbers.argument_ranges import GPUS
 from traces.console.options import AnswerForm, JsonOption
 from traces.facts import say_answer, say_json
 from traces.strict.option_table import option_table, with_option_tables

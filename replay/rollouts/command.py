@@ -1,38 +1,18 @@
-"""What ``run --samples`` does: simulate rollouts and show them."""
+"""What ``vtwin rollouts`` does: simulate batches of rollouts and show them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from replay.progress import counting
+from replay.console.progress import counting
 from traces.facts import say_answer
 
 if TYPE_CHECKING:
-    from replay.options.run_options import RunOptions, TwinOptions
     from replay.rollouts.rollouts import RolloutSettings
     from replay.twin.twin_config import TwinConfig
     from traces.console.options import AnswerForm
     from traces.workload import WorkloadOptions
-
-NOT_WRITTEN = (
-    *("slo", "measure", "warmup_frac", "horizon", "itl", "operator_times", "steps", "trace_events", "report"),
-    *("decisions", "counterfactual", "fitness_weights"),
-)
-"""Options of ``run`` that cannot be combined with rollouts, which are many simulations."""
-
-
-def check_rollout_options(twin: TwinOptions, how: RunOptions, *, sweep: str | None) -> None:
-    """Raise ConfigError on options of ``run`` that rollouts do not have."""
-    from traces import ConfigError
-
-    given = [name for name in NOT_WRITTEN if getattr(how, name)]
-    given += ["output"] if twin.output is not None else []
-    given += ["sweep"] if sweep is not None else []
-    given += ["base"] if twin.base else []
-    if given:
-        name = "--" + given[0].replace("_", "-")
-        raise ConfigError(f"{name}: cannot be combined with --samples, whose batches are many simulations")
 
 
 def simulate_rollouts(
@@ -47,7 +27,7 @@ def simulate_rollouts(
 
     if len(twins) > 1:
         raise ConfigError(
-            f"--set: {len(twins):,} variants cannot be combined with --samples, expected one server or cluster"
+            f"--set: got {len(twins):,} variants, expected one server or cluster, whose batches are many simulations"
         )
     twin = twins[0]
     total = settings.batches * (2 + len(settings.oversubscriptions))

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from replay.argument_ranges import BATCHES, PROMPTS, SAMPLES, SHARE, TIME_US, TIMES, WORKLOAD
-from replay.ready import prepare_engine
+from replay.console.ready import prepare_engine
+from replay.numbers.argument_ranges import BATCHES, PROMPTS, SAMPLES, SHARE, TIME_US, TIMES, WORKLOAD
+from replay.numbers.t_interval import half_width
 from replay.rollouts.prompt_samples import Samples, draw_samples, joined, long_tailed
 from replay.rollouts.rollout_batch import (
     BatchResult,
@@ -23,7 +24,6 @@ from replay.rollouts.rollout_batch import (
     num_wanted,
     simulate_batch,
 )
-from replay.t_interval import half_width
 from replay.twin.config_read import twin_of
 from traces.facts import NotebookAnswer
 from traces.strict.arguments import TWIN, check_argument, check_fields, takes

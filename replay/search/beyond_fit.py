@@ -13,7 +13,7 @@ from replay.search.load import load_of
 from replay.twin.fitted.fitted_range import range_of
 
 if TYPE_CHECKING:
-    from replay.simulated_run import Run
+    from replay.simulation.simulated_run import Run
     from replay.twin.fitted.fitted_range import Range
     from replay.twin.twin_config import TwinConfig
     from traces import Trace
@@ -43,7 +43,8 @@ def _load_beyond(trace: Trace, twin: TwinConfig, rate_per_s: float) -> str | Non
 
 
 def _run_at(trace: Trace, twin: TwinConfig, rate_per_s: float) -> Run:
-    from replay.simulated_run import RunSettings, run
+    from replay.simulation.run_plan import RunSettings
+    from replay.simulation.simulated_run import run
 
     load = load_of(trace, twin)
     sent = load.at(rate_per_s)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from replay.t_interval import half_width
+from replay.numbers.t_interval import half_width
 from replay.verdict.growth import Growth
 from replay.verdict.judge import FEW, LASTING, SETTLED, SHORT, UNDER_WAY, is_overloaded, tells_rate
 from replay.verdict.judged import MARGIN, UNANSWERED

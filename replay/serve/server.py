@@ -14,8 +14,8 @@ from typing import TypedDict, Unpack
 
 from aiohttp import web
 
-from replay import ready
-from replay.argument_ranges import PORT
+from replay.console import ready
+from replay.numbers.argument_ranges import PORT
 from replay.serve.app import Site, make_app
 from replay.serve.request_limits import RequestLimits
 from replay.serve.senders import open_cluster

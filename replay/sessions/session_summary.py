@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
-from replay.distribution import Distribution, distribution
+from replay.numbers.distribution import Distribution, distribution
 from replay.sessions.results import SessionResults, session_results
 from sim import HeldBlocks
 from traces import four_digits

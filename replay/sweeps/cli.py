@@ -39,7 +39,7 @@ def sweep(options: SweepOptions) -> None:
 
     After Ctrl-C or a kill, the same command goes on where it was. Exit code 1 if a run has no result; its row says why.
     """
-    from replay.search.prices import list_prices
+    from replay.model.prices import list_prices
     from replay.sweeps.grid import doubts_of_configs, notes_of_files, read_grid
     from traces import ConfigError, check_place, parse_slo, sole_owner
     from traces.strict.tell import tell_note
@@ -124,7 +124,7 @@ def _told(
     """Yield the rows as they come, with a bar in a terminal and now and then a line elsewhere."""
     import time
 
-    from replay.ready import load_engine
+    from replay.console.ready import load_engine
     from replay.sweeps.backends import rows_of
 
     if not runs:

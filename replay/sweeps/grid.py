@@ -16,7 +16,7 @@ from typing import get_type_hints
 
 import yaml
 
-from replay.search.prices import list_prices_per_hour, prices_from, read_prices
+from replay.model.prices import list_prices_per_hour, prices_from, read_prices
 from replay.twin.keys.overlay import parse_settings, variants_of
 from traces import ConfigError, format_of, quoted, read_recorded, reading_notes, tool_version
 from traces.console.old_spellings import OLD_OPTIONS

@@ -10,16 +10,16 @@ from typing import Any
 import click
 import typer
 
-from replay.ready import prepare_engine
-from replay.simulated_run import RunSettings
+from replay.console.ready import prepare_engine
+from replay.console.twins import check_starts
+from replay.simulation.run_plan import RunSettings
+from replay.simulation.variants.simulated import document
+from replay.simulation.variants.variant import Variant, simulate_variant
 from replay.sweeps.grid import SweepRun, Value, words_of
 from replay.trace.measured_window import parse_measured
 from replay.twin.config_read import load_config
 from replay.twin.keys.overlay import Setting
 from replay.twin.twin_config import TwinConfig
-from replay.twins import check_starts
-from replay.variants.simulated import document
-from replay.variants.variant import Variant, simulate_variant
 from traces import ConfigError, Trace, VtwinError, parse_slo
 from traces.strict.option_table import with_option_tables
 from traces.workload import WorkloadOptions, check_options, trace_from_options

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from replay.argument_ranges import JOBS
+from replay.numbers.argument_ranges import JOBS
 from traces.console.options import AnswerForm
 from traces.strict.option_table import option_table
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from replay.argument_ranges import JOBS
-from replay.ready import load_engine
+from replay.console.ready import load_engine
+from replay.numbers.argument_ranges import JOBS
 from replay.sweeps.backends import rows_of
 from replay.sweeps.grid import read_grid
 from traces.strict.arguments import PATH, takes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.distribution import Distribution, distribution
+from replay.numbers.distribution import Distribution, distribution
 from replay.sessions.session_summary import SessionsSummary, session_rows, summarize_sessions
 from traces import finished_ok, four_digits, request_latencies
 from traces.facts import AlignedRows, AnswerPart, Fact, TermRows, count, four_digits_ms

@@ -7,7 +7,7 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.distribution import Distribution, distribution
+from replay.numbers.distribution import Distribution, distribution
 from sim import EngineConfig, Int64s, Outcomes, Totals
 
 

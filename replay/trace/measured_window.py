@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from replay.argument_ranges import TIME_US
+from replay.numbers.argument_ranges import TIME_US
 from traces import ConfigError, is_warmup, sent_or_due, shown_time
 from traces.strict.arguments import Number, check_fields
 from traces.strict.limits import MOST_S

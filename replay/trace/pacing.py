@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from replay.argument_ranges import CONCURRENCY, LOOKAHEAD, TIME_US, TOKENS, USERS
+from replay.numbers.argument_ranges import CONCURRENCY, LOOKAHEAD, TIME_US, TOKENS, USERS
 from replay.trace.request_columns import At, requests_from_trace
 from sim import Requests
 from traces import ConfigError, has_tree, quoted, sent_or_due, waits_for_named

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.argument_ranges import LOOKAHEAD, TOKENS
+from replay.numbers.argument_ranges import LOOKAHEAD, TOKENS
 from replay.sessions.prefix_hashes import prefix_hashes
 from sim import UNKNOWN_LIMIT, Images, Requests
 from traces import (

@@ -10,7 +10,7 @@ from typing import TypedDict
 
 import numpy as np
 
-from replay.distribution import PERCENTILES, Distribution, distribution, distribution_of
+from replay.numbers.distribution import PERCENTILES, Distribution, distribution, distribution_of
 from replay.sessions.session_summary import CacheNeeds
 from replay.trace.group_summary import Groups, summarize_groups
 from replay.trace.kv_offload import KvOffload, summarize_kv_offload

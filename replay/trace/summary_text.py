@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from replay.distribution import Distribution
+from replay.numbers.distribution import Distribution
 from replay.sessions.session_summary import needs_rows
 from replay.trace.group_summary import group_parts
 from replay.trace.kv_offload import hits_by_tier, offload_text

@@ -24,11 +24,11 @@ from replay.capacity.capacity import (
     num_drawn,
     searched,
 )
-from replay.progress import Step
+from replay.console.progress import Step
+from replay.numbers.t_interval import half_width
 from replay.search.beyond_fit import beyond_fit
 from replay.search.highest import TOLERANCE, HighestRate, highest_above
 from replay.search.workload_draws import Drawing
-from replay.t_interval import half_width
 from replay.tuning.candidates import Border, BorderValue, Candidate, Candidates
 from traces import RunLimit
 from traces.facts import NotebookAnswer

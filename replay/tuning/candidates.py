@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Literal
 
 from replay.capacity.assumed_seats import are_seats_assumed
 from replay.capacity.value import price_of
+from replay.console.twins import check_starts
 from replay.twin.config_read import load_config
 from replay.twin.keys.overlay import Setting, parse_settings, variants_of
 from replay.twin.server.startup import startup_faults
 from replay.twin.twin_config import TwinConfig
-from replay.twins import check_starts
 from traces import ConfigError
 
 if TYPE_CHECKING:
-    from replay.search.prices import ServerPrices
+    from replay.model.prices import ServerPrices
 
 SEATS = "engine.max_num_seqs"
 TOKENS = "engine.max_num_batched_tokens"

@@ -45,7 +45,7 @@ def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
     from dataclasses import replace
 
     from replay.capacity.question import drawn
-    from replay.ready import prepare_engine
+    from replay.console.ready import prepare_engine
     from replay.search.workload_draws import searchable, tell_too_long
     from traces import check_place, parse_run_slo, reading_notes
     from traces.strict.tell import tell_note
@@ -80,7 +80,7 @@ def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
 
 def _read(asked: TuneOptions) -> tuple[Candidates, Border]:
     """Return the servers to try, and what gives more of them. Raises ConfigError."""
-    from replay.search.prices import read_server_prices
+    from replay.model.prices import read_server_prices
     from replay.tuning.candidates import Border, candidates_of
 
     path, defaults, anyway = asked.twin.config, asked.result.defaults, asked.result.anyway
@@ -163,7 +163,7 @@ def _searched(
     border: Border,
 ) -> Tuned:
     """Search, with the progress of each step."""
-    from replay.progress import stepping
+    from replay.console.progress import stepping
     from replay.tuning.candidate_search import search
 
     with stepping() as tell_step:

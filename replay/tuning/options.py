@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from replay.argument_ranges import BEST, SEEDS
 from replay.capacity.options import PricesOption
+from replay.console.twins import AnywayOption
+from replay.numbers.argument_ranges import BEST, SEEDS
 from replay.search.seeds import DEFAULT_SEEDS
-from replay.twins import AnywayOption
 from traces.console.options import AnswerForm, ConfigOption, DefaultsOption
 from traces.strict.option_table import option_table
 

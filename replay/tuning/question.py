@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from replay.argument_ranges import BEST, SEEDS, WORKLOAD
 from replay.capacity.question import drawn
-from replay.ready import prepare_engine
+from replay.console.ready import prepare_engine
+from replay.numbers.argument_ranges import BEST, SEEDS, WORKLOAD
 from replay.search.seeds import DEFAULT_SEEDS
 from replay.tuning.candidate_search import TuneAsked, Tuned, search
 from replay.tuning.candidates import Border, candidates_of

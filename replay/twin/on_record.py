@@ -10,10 +10,10 @@ from typing import NoReturn
 
 import numpy as np
 
-from replay.argument_ranges import GPUS
 from replay.model.gpus import find_gpu
 from replay.model.shape import ModelShape
 from replay.model.shipped_models import shipped_config, shipped_models
+from replay.numbers.argument_ranges import GPUS
 from replay.twin.defaults import (
     SHIPPED,
     DefaultsEntry,

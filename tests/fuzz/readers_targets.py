@@ -170,7 +170,7 @@ def _grid(folder: Path) -> None:
 
 
 def _prices(folder: Path) -> None:
-    from replay.search.prices import read_server_prices
+    from replay.model.prices import read_server_prices
 
     read_server_prices(folder / "prices.yaml")
 

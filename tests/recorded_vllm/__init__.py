@@ -50,8 +50,9 @@ async def as_recorded(request: web.Request, handler: web.Handler) -> web.StreamR
 def _serve(config: str, parent: Connection) -> None:
     os.setsid()
     from replay import load_config
-    from replay.serve import run_server, server
+    from replay.serve import server
     from replay.serve.app import Site, make_app
+    from replay.serve.server import run_server
 
     def recorded_app(site: Site) -> web.Application:
         app = make_app(site)

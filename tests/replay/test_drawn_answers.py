@@ -11,7 +11,7 @@ import pytest
 import calibrate
 import replay
 import vtwin
-from tests.replay.test_simulated_run import ASKED, FOUR, LOAD, ONE
+from tests.replay.simulation.test_simulated_run import ASKED, FOUR, LOAD, ONE
 from traces.facts import NotebookAnswer
 from traces.workload import WorkloadOptions, trace_from_options
 
@@ -113,7 +113,7 @@ def test_sessions_are_those_of_the_command(capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.usefixtures("here")
 def test_a_very_long_run_is_shown_without_a_second_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replay.simulated_run.MOST_LOOKED_AT", 10)
+    monkeypatch.setattr("replay.simulation.simulated_run.MOST_LOOKED_AT", 10)
     run = replay.run(trace_from_options(LOAD), "one.yaml")
     html = run._repr_html_()
     assert "usage" not in vars(run)

@@ -106,8 +106,8 @@ def _drawing(case: RandomCase, *, seed: int) -> Drawing:
 
 def compared_of(number: int, _folder: Path) -> Iterator[Seen]:
     """Yield the capacities of ``model compare`` for several draws of a random load on three GPUs."""
-    from replay.model_cli import DEFAULT_NUM_REQUESTS as OF_COMPARE
-    from replay.options.model_options import DEFAULT_SEEDS as SEEDS_OF_COMPARE
+    from replay.gpus.cli import DEFAULT_NUM_REQUESTS as OF_COMPARE
+    from replay.gpus.options import DEFAULT_SEEDS as SEEDS_OF_COMPARE
 
     rng = np.random.default_rng(number)
     prompt, output = int(rng.integers(200, 2000)), int(rng.integers(30, 250))

@@ -20,7 +20,7 @@ from calibrate.run_to_run.normal_quantiles import half_width
 from calibrate.run_to_run.server_pace import STATED, RunToRun
 from calibrate.simulated_side import against_twin
 from replay import TwinConfig
-from replay.pace_band import paced
+from replay.simulation.pace_band import paced
 from tests.calibrate.known_servers import source
 from tests.validation.tiles import CHAT, ENGINE, STEADY, trace_of
 from traces import Trace

@@ -23,7 +23,7 @@ from calibrate.run_to_run.server_pace import STATED
 from calibrate.runs.split_change import split_runs
 from calibrate.written.save import write_config
 from replay import TwinConfig, load_config
-from replay.pace_band import paced
+from replay.simulation.pace_band import paced
 from tests.calibrate.known_servers import GUESS, source
 from tests.validation.tiles import CHAT, ENGINE, STEADY, trace_of
 from traces import Trace

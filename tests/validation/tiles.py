@@ -21,7 +21,7 @@ from calibrate.fit.result import Fit, pace_of
 from replay import TwinConfig, simulate_trace
 from replay.model import find_gpu, read_model_config
 from replay.model.matmuls.tiles import tiles_of
-from replay.pace_band import paced
+from replay.simulation.pace_band import paced
 from sim import EngineConfig, Extended
 from tests.calibrate.known_servers import GUESS, observed, workload
 from traces import Trace, request_metrics

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay import TwinConfig, pacing_of, simulate_trace
-from replay.run_verdict import judge_trace
+from replay.simulation.run_verdict import judge_trace
 from sim import Blackbox, EngineConfig, Status
 from tests.validation import verdict_kinds
 from traces import Header, Trace, make_trace

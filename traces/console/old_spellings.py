@@ -15,10 +15,14 @@ OLD_OPTIONS: Final[Mapping[str, str]] = {"--lengths-from": "--like"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewCommand:
-    """What an old command is now: the words of the new one, and its options with other names there."""
+    """What an old command is now: the words of the new one, and its options with other names there.
+
+    ``where``: it is the old command only with this option.
+    """
 
     words: tuple[str, ...]
     options: Mapping[str, str] = field(default_factory=dict)
+    where: str | None = None
 
 
 def in_new_words(arguments: Sequence[str], commands: Mapping[tuple[str, ...], NewCommand]) -> list[str]:
@@ -28,10 +32,12 @@ def in_new_words(arguments: Sequence[str], commands: Mapping[tuple[str, ...], Ne
     """
     words, renamed = list(arguments), dict(OLD_OPTIONS)
     for old, new in commands.items():
-        if tuple(words[: len(old)]) == old:
+        is_meant = new.where is None or new.where in {each.partition("=")[0] for each in words}
+        if tuple(words[: len(old)]) == old and is_meant:
             words[: len(old)] = new.words
             renamed |= new.options
-            tell(f"note: `vtwin {' '.join(old)}` is now `vtwin {' '.join(new.words)}`")
+            told = " ".join([*old, *([] if new.where is None else [new.where])])
+            tell(f"note: `vtwin {told}` is now `vtwin {' '.join(new.words)}`")
     end = words.index("--") if "--" in words else len(words)
     given = {each.partition("=")[0] for each in words[:end]}
     for old_name in sorted(given & set(renamed)):

@@ -236,7 +236,7 @@ class WorkloadOptions:
         _option(
             LENGTHS,
             "What outputs are drawn from; lognormal: the same mean and standard deviation, with a long tail.",
-            default="normal; lognormal with --samples",
+            default="normal; lognormal of rollouts",
         ),
     ] = None
     random_range_ratio: Annotated[

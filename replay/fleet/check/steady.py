@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from replay.fleet.check.drawn_requests import Arrivals
 from replay.fleet.inputs.whole_requests import WholeRequests
-from replay.t_interval import half_width
+from replay.numbers.t_interval import half_width
 from sim.fleet import Lengths
 from traces import ConfigError
 

@@ -196,7 +196,7 @@ def sources_of(
     text: str, lengths: Lengths, context: int, *, prices: Path | None = None, most: int | None = 2
 ) -> list[ProfileSource]:
     """Return the profiles that are named. Raises ConfigError."""
-    from replay.search.prices import read_prices
+    from replay.model.prices import read_prices
     from traces import ConfigError
 
     names = [each.strip() for each in text.split(",")]
@@ -235,7 +235,7 @@ def misfit_notes(sources: list[ProfileSource], *, power: bool = False) -> list[s
     """
     from replay.fleet.costs import behind
     from replay.fleet.inputs.profiles import power_source, shipped_profiles
-    from replay.search.prices import list_price_notes
+    from replay.model.prices import list_price_notes
 
     of_table = [each for each in sources if each.name in shipped_profiles()]
     listed = [gpu for each in sources if each.gpus and _is_listed(each) for gpu in each.gpus]
@@ -290,8 +290,8 @@ def numbers_of(text: str, option: str) -> list[float]:
 
 def compile_once() -> None:
     """Compile the code that simulates fleets, with a line that says so, unless it is compiled."""
-    from replay.progress import working
-    from replay.ready import load_engine
+    from replay.console.progress import working
+    from replay.console.ready import load_engine
     from sim.cluster import compile_cluster
 
     load_engine()

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from replay.argument_ranges import AVAILABILITY, FLEET_REQUESTS, RATE
 from replay.fleet.inputs import OUTPUT_FRAC, SPILL_PER_ENGINE
+from replay.numbers.argument_ranges import AVAILABILITY, FLEET_REQUESTS, RATE
 from traces.console.options import AnswerForm, PricesOption
 from traces.strict.option_table import option_table
 

@@ -49,6 +49,7 @@ def reserve(asked: ReserveOptions) -> None:
     The profile's price, or that of --prices, is the reserved one. Exit code 1 where --verify finds no number of engines
     for an hour.
     """
+    from replay.console.progress import working
     from replay.fleet.inputs.outside_fit import outside_loads
     from replay.fleet.reserve import (
         burst_price_of,
@@ -58,7 +59,6 @@ def reserve(asked: ReserveOptions) -> None:
         reserve_parts,
         write_reserve_page,
     )
-    from replay.progress import working
 
     question = sized_for(asked)
     source = question.sources[0]
@@ -112,10 +112,10 @@ def pools(asked: SizeOptions) -> None:
 
 def _planned(asked: SizeOptions) -> tuple[PoolsPlan, Lengths]:
     """Return the fleet that is asked for, with notes, and the lengths that it is sized for."""
+    from replay.console.progress import working
     from replay.fleet.inputs.fleet_workload import read_workload
     from replay.fleet.inputs.pools_file import assigned, read_labels, read_pools, router_of
     from replay.fleet.pools import compressed, plan_pools
-    from replay.progress import working
 
     assert asked.pools_file is not None  # noqa: S101 - form_of has looked
     (rate,), seed = rates_of(asked), asked.seed or 0
@@ -162,7 +162,7 @@ def _asking(asked: SizeOptions, runs: RunLength) -> Asking:
     from replay.fleet.inputs.fleet_workload import fitting_context
     from replay.fleet.pools import Asking
     from replay.fleet.size import SizeCheck
-    from replay.search.prices import read_prices
+    from replay.model.prices import read_prices
 
     costs = None if asked.prices is None else read_prices(asked.prices)
     return Asking(
@@ -201,8 +201,8 @@ def _pools_notes(
 
 def _show_pools(plan: PoolsPlan, lengths: Lengths, *, report: Path | None, how: AnswerForm) -> None:
     """Print the plan, write its page, and leave with 1 where the SLO is not met."""
+    from replay.console.progress import working
     from replay.fleet.text import pools_document, pools_parts
-    from replay.progress import working
 
     say_answer(lambda: pools_document(plan), lambda: pools_parts(plan), how)
     if report is not None:

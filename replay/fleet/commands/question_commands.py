@@ -82,6 +82,7 @@ def routers(asked: RouterOptions) -> None:
 
     Simulated at the level of seats and by the token-level engine.
     """
+    from replay.console.progress import working
     from replay.fleet.inputs.outside_fit import outside_loads
     from replay.fleet.router_comparison import (
         Comparison,
@@ -90,7 +91,6 @@ def routers(asked: RouterOptions) -> None:
         routed_of,
         routed_parts,
     )
-    from replay.progress import working
 
     question = _with_all_up(asked.demand, asked.lengths, asked.utilization_cap)
     on = Comparison(
@@ -150,10 +150,10 @@ def _disaggregated(
     asked: SizeOptions, question: Question
 ) -> tuple[DisaggPlan, FleetsCompared | None, list[str]]:
     """Return prefill and decode pools, one pool beside them where it is asked for, and notes on what they rest on."""
+    from replay.console.progress import working
     from replay.fleet.beside import beside
     from replay.fleet.disagg import KV_BYTES_70B, disagg_loads, plan_disagg, transfer_note
     from replay.fleet.inputs.outside_fit import outside_loads
-    from replay.progress import working
 
     (rate,) = rates_of(asked)
     sources = (question.sources[0], question.sources[-1])
@@ -208,9 +208,9 @@ def compare(asked: SizeOptions) -> None:
 
     Exit code 1 where nothing that is compared meets the SLO.
     """
+    from replay.console.progress import working
     from replay.fleet.inputs.outside_fit import EngineLoad, outside_loads
     from replay.fleet.questions import whatif_document, whatif_of, whatif_parts
-    from replay.progress import working
 
     question = sized_for(asked, most=None)
     runs = asked_of(asked.num_requests or 0, None, whole=question.whole)
@@ -246,10 +246,10 @@ def compare(asked: SizeOptions) -> None:
 @with_option_tables
 def flex(asked: FlexOptions) -> None:
     """Say how much power a fleet can shed, and for how long, within its SLO."""
+    from replay.console.progress import working
     from replay.fleet.flex import cuts_of, flex_document, flex_parts
     from replay.fleet.inputs.outside_fit import EngineLoad, outside_loads
     from replay.fleet.size import plan_pool
-    from replay.progress import working
 
     question = _with_all_up(asked.demand, asked.lengths, asked.utilization_cap)
     source, lengths, rate = question.sources[0], question.lengths, asked.demand.rate

@@ -51,11 +51,11 @@ def size(asked: SizeOptions) -> None:
 
 def _one_or_two(asked: SizeOptions) -> None:
     """Size one pool, or one for short and one for long requests, and simulate it."""
+    from replay.console.progress import working
     from replay.fleet.commands.memory_notes import memory_notes
     from replay.fleet.inputs.outside_fit import outside_loads
     from replay.fleet.size import sized_fleet
     from replay.fleet.text import fleet_document, fleet_parts
-    from replay.progress import working
     from traces import check_place
 
     check_place(asked.report, option="--report")
@@ -151,7 +151,7 @@ def _show_computed(
     from replay.fleet.inputs.profiles import priced, profile_yaml
     from replay.fleet.text import profile_parts
     from replay.model.gpus import find_gpu
-    from replay.search.prices import read_prices
+    from replay.model.prices import read_prices
 
     find_gpu(gpu)
     made = computed(model, gpu, tp=tp, lengths=lengths, context=context)

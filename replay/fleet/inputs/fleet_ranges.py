@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from replay.argument_ranges import AVAILABILITY, RATE
-from replay.search.prices import MOST_PRICE
+from replay.model.prices import MOST_PRICE
+from replay.numbers.argument_ranges import AVAILABILITY, RATE
 from sim.fleet import GpuProfile, Lengths
 from sim.fleet.sizing import MOST_ENGINES, Infeasible, Objective, PoolSize
 from sim.fleet.sizing import size_pool as sized_by_formula

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from replay.fleet.inputs.failures import FailureClass, read_failures
 from replay.fleet.inputs.whole_requests import WholeRequests
-from replay.search.prices import MOST_PRICE
+from replay.model.prices import MOST_PRICE
 from replay.twin.peers.fleet_simulator import POOL_KEYS
 from sim.fleet import Lengths
 from traces import ConfigError

@@ -15,7 +15,7 @@ from replay.fleet.inputs.fleet_ranges import OF_PROFILE
 from replay.fleet.inputs.fleet_workload import mean_tokens
 from replay.gpus.known_errors import KnownError, known_error
 from replay.model.gpus import find_gpu
-from replay.search.prices import list_prices_per_hour
+from replay.model.prices import list_prices_per_hour
 from replay.twin.keys.latency_keys import ANALYTIC
 from replay.twin.kv_cache.groups import GROUPS, group_fields, read_groups
 from sim import (

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import yaml
 
-from replay.argument_ranges import GPUS
+from replay.numbers.argument_ranges import GPUS
 from traces import ConfigError
 from traces.strict.section import Section
 from traces.strict.yaml_nodes import is_null, line_of, place

@@ -13,7 +13,7 @@ from calibrate.report.document import document_of
 from calibrate.verdict_text import verdict_text
 from calibrate.written.save import write_config
 from replay import TwinConfig, load_config
-from replay.pace_band import paced
+from replay.simulation.pace_band import paced
 from replay.twin.fitted import HeldOut
 from tests.calibrate.known_servers import GUESS, SERVER, observed, source, with_latency, workload
 from traces import ConfigError

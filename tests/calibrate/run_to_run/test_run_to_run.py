@@ -16,7 +16,7 @@ from calibrate.run_to_run.bands import bands_of
 from calibrate.run_to_run.server_pace import STATED, RunToRun, run_to_run
 from calibrate.run_to_run.twin_runs import runs_again
 from replay import TwinConfig, paced_requests, pacing_of
-from replay.pace_band import paced
+from replay.simulation.pace_band import paced
 from sim import Blackbox, EngineConfig
 from tests.calibrate.known_servers import SERVER, observed, source, workload
 from tests.calibrate.sides import side

@@ -16,7 +16,7 @@ from calibrate.runs.split_change import SplitChange, SplitPart, split_runs
 from calibrate.runs.split_change_text import split_json, split_lines, verdict_of
 from calibrate.simulated_side import against_twin
 from replay import TwinConfig, dump_config
-from replay.pace_band import paced
+from replay.simulation.pace_band import paced
 from replay.twin.fitted import HeldOut
 from tests.calibrate.known_servers import SERVER, observed, source, with_latency, workload
 from traces import ClientInfo, Trace, write_trace

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import vtwin
-from replay.serve import serving
+from replay.serve.server import serving
 from replay.twin.twin_config import TwinConfig
 from sim import Blackbox, EngineConfig
 

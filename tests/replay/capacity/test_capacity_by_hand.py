@@ -22,10 +22,10 @@ from replay.capacity.capacity import (
     _ratio,
     num_drawn,
 )
+from replay.numbers.t_interval import half_width
 from replay.search.evaluation import GROWN, THROUGHPUT, Evaluation
 from replay.search.highest import HighestRate
 from replay.search.workload_draws import Drawing
-from replay.t_interval import half_width
 from replay.tuning.candidate_search import Tuned
 from replay.tuning.text import tried_text
 from traces.run_slo import parse_run_slo

@@ -36,11 +36,11 @@ from replay.capacity.capacity import (
 )
 from replay.capacity.capacity import _curve as around
 from replay.capacity.text import _answer
+from replay.numbers.t_interval import half_width
 from replay.search.ceiling import Ceiling
 from replay.search.evaluation import FAILED, GROWN, THROUGHPUT, TOO_SHORT, Evaluation
 from replay.search.highest import TOLERANCE, Above, HighestRate
 from replay.search.workload_draws import Drawing
-from replay.t_interval import half_width
 from replay.twin.twin_config import TwinConfig, with_cluster
 from sim import Blackbox, EngineConfig
 from sim.config import UNBOUNDED

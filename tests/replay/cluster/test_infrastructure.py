@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from replay import load_config
 from replay.cluster.lives import down_us, num_at, spans_up, spans_with_gpus
-from replay.timeline.one_server_page import waits_told
+from replay.simulation.one_server_page import waits_told
 from replay.timeline.watch_engine import Usage
 from replay.twin.config_write import dump_config
 from sim.cluster.infrastructure.instance_lives import Life

@@ -12,7 +12,7 @@ import pytest
 import replay
 from replay import load_config
 from replay.cluster.waiting_causes import IN_WORDS
-from replay.simulated_run import Run
+from replay.simulation.simulated_run import Run
 from replay.twin.twin_config import TwinConfig, with_pools
 from traces import Header, Trace, make_trace
 

@@ -28,7 +28,7 @@ from replay.fleet.questions import split_headline, split_parts, splits_of
 from replay.fleet.text import broken_text
 from replay.gpus.known_errors import known_errors
 from replay.model.gpus import find_gpu
-from replay.search.prices import list_price_notes, list_prices
+from replay.model.prices import list_price_notes, list_prices
 from sim.cluster.transfer.disaggregation_config import Disaggregation
 from sim.fleet import Lengths
 from sim.fleet.disaggregated import Transfer, disaggregated_at

@@ -18,7 +18,7 @@ from replay.gpus.text import _conclusion, gpus_parts
 from replay.model.gpus import find_gpu
 from replay.model.hf_config import read_model_config
 from replay.model.model_peak import peak_times
-from replay.search.prices import read_prices
+from replay.model.prices import read_prices
 from replay.twin.latency import usual_physics
 from sim import Physics
 from traces import ConfigError

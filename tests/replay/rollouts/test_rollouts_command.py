@@ -1,4 +1,4 @@
-"""``vtwin run --samples``: what is printed, and what is refused."""
+"""``vtwin rollouts``: what is printed, and what is refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def config(tmp_path: Path) -> str:
 
 
 def document(capsys: pytest.CaptureFixture[str], config: str, *more: str) -> dict[str, object]:
-    assert vtwin.main(["run", "--config", config, *ASKED, "--json", *more]) == 0
+    assert vtwin.main(["rollouts", "--config", config, *ASKED, "--json", *more]) == 0
     found: dict[str, object] = json.loads(capsys.readouterr().out)["rollouts"]
     return found
 
@@ -61,7 +61,7 @@ def test_the_document_has_every_way(capsys: pytest.CaptureFixture[str], config: 
 def test_the_table_shows_the_ways_beside_the_plain_batch(
     capsys: pytest.CaptureFixture[str], config: str
 ) -> None:
-    assert vtwin.main(["run", "--config", config, *ASKED, "--oversubscribe", "1.25"]) == 0
+    assert vtwin.main(["rollouts", "--config", config, *ASKED, "--oversubscribe", "1.25"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("rollouts    2 batches of 6 prompts x 4 samples (24)")
     firsts = [line.split("  ")[0] for line in lines]
@@ -72,22 +72,20 @@ def test_the_table_shows_the_ways_beside_the_plain_batch(
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["--samples", "4", "--rate", "2"], "--samples: needs --batch N"),
+        (["--samples", "4", "--rate", "2"], "--batch: got nothing, expected the prompts of a batch"),
         ([*ASKED, "--rate", "2"], "--rate: cannot be combined with --batch"),
         ([*ASKED, "--concurrency", "2"], "--concurrency: cannot be combined with --batch"),
         ([*ASKED, "--rounds", "2"], "--rounds: cannot be combined with --batch"),
         ([*ASKED, "--trace", "t"], "--batch: cannot be combined with --trace"),
-        ([*ASKED, "--sweep", "1,2"], "--sweep: cannot be combined with --samples"),
-        ([*ASKED, "--waves", "2"], "--waves: cannot be combined with --samples, expected --batches"),
-        ([*ASKED, "--report", "p.html"], "--report: cannot be combined with --samples"),
-        ([*ASKED, "--output", "o"], "--output: cannot be combined with --samples"),
-        ([*ASKED, "--set", "engine.max_num_seqs=8,16"], "--set: 2 variants cannot be combined with --samples"),
+        ([*ASKED, "--waves", "2"], "--waves: rollouts have none, expected --batches"),
+        ([*ASKED, "--report", "p.html"], "No such option '--report'"),
+        ([*ASKED, "--set", "engine.max_num_seqs=8,16"], "--set: got 2 variants, expected one server or cluster"),
         ([*ASKED, "--batch-share", "0"], "batch_share: got 0.0, expected a number from 1e-06 to 1"),
         ([*ASKED, "--partial-share", "1.5"], "partial_share: got 1.5, expected a number from 1e-06 to 1"),
         ([*ASKED, "--oversubscribe", "0.5"], "oversubscriptions: got 0.5, expected a number from 1 to 10"),
         ([*ASKED, "--oversubscribe", "x"], "--oversubscribe: got 'x', expected numbers"),
         ([*ASKED, "--update-time", "-1"], "--update-time: got -1, expected seconds >= 0"),
-        (["--batch", "6", "--update-time", "30s"], "--update-time: needs --samples G"),
+        (["--batch", "6", "--update-time", "30s"], "Missing option '--samples'"),
         ([*ASKED, "--output-tokens-max", "9000", "--output-tokens-min", "8000", "--output-tokens", "8000"], "never"),
         (["--batch", "1000000", "--samples", "100000"], "--batch: got 1.5e+11, expected"),
     ],
@@ -95,10 +93,18 @@ def test_the_table_shows_the_ways_beside_the_plain_batch(
 def test_what_makes_no_sense_is_refused_in_a_line(
     capsys: pytest.CaptureFixture[str], config: str, args: list[str], said: str
 ) -> None:
-    assert vtwin.main(["run", "--config", config, *args]) == 2
+    assert vtwin.main(["rollouts", "--config", config, *args]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert said in captured.err.replace("\n", " ")
+
+
+def test_the_old_spelling_is_read_and_told(capsys: pytest.CaptureFixture[str], config: str) -> None:
+    assert vtwin.main(["run", "--config", config, *ASKED, "--json"]) == 0
+    captured = capsys.readouterr()
+    assert "`vtwin run --samples` is now `vtwin rollouts`" in captured.err
+    assert vtwin.main(["rollouts", "--config", config, *ASKED, "--json"]) == 0
+    assert capsys.readouterr().out == captured.out
 
 
 def test_samples_of_a_prompt_are_alike_and_more_of_them_change_none() -> None:

@@ -165,7 +165,7 @@ def test_a_trace_at_another_rate_keeps_its_requests_and_how_long_each_waits(
     load: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[Any] = []
-    monkeypatch.setattr("replay.simulated_run.run", lambda *each: given.append(each) or each)
+    monkeypatch.setattr("replay.simulation.simulated_run.run", lambda *each: given.append(each) or each)
     came = load.cells("arrival_time_us").values
     patient = load.with_columns(deadline_us=came + 5000)
     _run_at(patient, FITTED, 16.0)

@@ -19,7 +19,7 @@ import pytest
 
 from observe.server.prometheus_text import parse_metrics
 from observe.server.server_metrics import counter_deltas, spec_decode
-from replay.serve import Listening, serving
+from replay.serve.server import Listening, serving
 from replay.twin.config_read import load_config
 from replay.twin.start.from_serve import start_from_header, twin_text
 from replay.twin.twin_config import TwinConfig

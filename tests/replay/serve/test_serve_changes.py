@@ -15,7 +15,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from replay.serve import Listening, serving
+from replay.serve.server import Listening, serving
 from replay.serve.twin import Twin
 from replay.twin.twin_config import TwinConfig
 from sim.cluster.cluster_config import ClusterConfig, Pool, SnapshotIntervals

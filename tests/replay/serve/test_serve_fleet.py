@@ -13,7 +13,7 @@ import pytest
 
 import vtwin
 from observe.server.prometheus_text import parse_metrics
-from replay.serve import serving, serving_instances
+from replay.serve.server import serving, serving_instances
 from replay.twin.twin_config import TwinConfig
 from sim import Blackbox, EngineConfig
 from sim.cluster.cluster_config import ClusterConfig, PipelineLatency, Pool, SnapshotIntervals

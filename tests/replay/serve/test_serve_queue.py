@@ -8,7 +8,7 @@ from dataclasses import replace
 import aiohttp
 import pytest
 
-from replay.serve import serving
+from replay.serve.server import serving
 from replay.twin.twin_config import TwinConfig
 from sim.cluster.gateway.flow_config import FlowControl
 from sim.cluster.routing.routing_policies import RoundRobin

@@ -13,7 +13,7 @@ import pytest
 
 import vtwin
 from replay import TwinConfig, pacing_of, simulate_trace
-from replay.ready import variants_of
+from replay.console.ready import variants_of
 from replay.serve.prometheus import Metrics, exposition
 from replay.trace.measured_window import MeasuredPart, parse_horizon, parse_measured
 from replay.trace.request_columns import requests_from_trace

@@ -10,13 +10,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from replay.console.twins import check_starts
 from replay.twin.config_keys import all_keys, engine_fields, reference_page
 from replay.twin.config_read import load_config
 from replay.twin.config_write import coefficients_of, dump_config
 from replay.twin.keys.engine_meanings import ENGINE_MEANINGS
 from replay.twin.keys.latency_keys import EXTENDED_MEANINGS
 from replay.twin.twin_config import TwinConfig
-from replay.twins import check_starts
 from sim.config import UNBOUNDED, EngineConfig
 from sim.latency import Blackbox, Extended
 from traces.errors import ConfigError

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import replay
 from replay import load_config
-from replay.simulated_run import Run, RunSettings
+from replay.simulation.simulated_run import Run, RunSettings
 from replay.verdict.queued import queued_of
 from replay.verdict.sentences import page_title, verdict_sentence
 from replay.verdict.stretches import OverloadedStretch, overloaded_stretches

@@ -12,7 +12,7 @@ import pytest
 import vtwin
 from replay import TwinConfig, dump_config, load_config, pacing_of, simulate_trace
 from replay.cluster.simulate import simulate_fleet
-from replay.run_verdict import judge_run
+from replay.simulation.run_verdict import judge_run
 from replay.twin.twin_config import with_pools
 from replay.verdict.growth import Customers, customers_of, growth_of, piles_up
 from replay.verdict.judged import Judged

@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from replay.gpus.cli import model_app
 from replay.model import find_gpu, read_model_config
 from replay.model.matmuls.measured_times import UNITS_PER_E, measured_gpus, measured_products
 from replay.model.matmuls.products import needed_matmuls
 from replay.model.matmuls.tiles import READING, smooth, tiles_of
-from replay.model_cli import model_app
 from tests.validation.pack_matmuls import SOURCES
 
 QWEN, LLAMA = "Qwen/Qwen3-14B", "meta-llama/Llama-3.1-8B"

@@ -1,0 +1,1 @@
+"""What `vtwin config` does: a twin shown, or made to start from."""

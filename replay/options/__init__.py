@@ -1,1 +1,0 @@
-"""What the commands of ``replay`` take: tables of options."""

@@ -1,0 +1,50 @@
+"""The options of ``vtwin serve``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from replay.console.twins import AnywayOption, InstancesOption, RoutingOption
+from replay.numbers.argument_ranges import PORT
+from traces.console.options import ConfigOption, DefaultsOption
+from traces.strict.option_table import option_table
+
+
+@option_table
+class EndpointOptions:
+    """The server's address, its API key and limits, and the twin."""
+
+    config: ConfigOption
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[
+        int, typer.Option(min=PORT.least, max=PORT.most, help="Port to listen on; 0 picks a free one.")
+    ] = 8000
+    model: Annotated[str, typer.Option(help="The served model's name.")] = "vtwin"
+    api_key: Annotated[
+        str | None,
+        typer.Option(envvar="VTWIN_API_KEY", help="Require this API key under /v1.", show_envvar=True),
+    ] = None
+    enable_per_request_metrics: Annotated[
+        bool, typer.Option("--enable-per-request-metrics", help="Add vLLM's metrics object to usage.")
+    ] = False
+    max_body_bytes: Annotated[
+        int, typer.Option(min=1, help="The longest body of a request.", metavar="BYTES")
+    ] = 16 * 2**20
+    max_prompts: Annotated[int, typer.Option(min=1, help="The most prompts of a request.")] = 128
+    max_request_tokens: Annotated[
+        int, typer.Option(min=1, help="The most tokens of a request: all its prompts and answers.")
+    ] = 2**20
+    port_per_instance: Annotated[
+        bool,
+        typer.Option(
+            "--port-per-instance",
+            help="Serve each instance of the cluster as a server of its own, at --port and the ports after it, "
+            "to be put behind a real router.",
+        ),
+    ] = False
+    instances: InstancesOption = None
+    routing: RoutingOption = None
+    anyway: AnywayOption = False
+    defaults: DefaultsOption = None

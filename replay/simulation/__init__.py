@@ -1,0 +1,1 @@
+"""One simulated run, from its options to its document."""

@@ -1,0 +1,310 @@
+"""A run as a page: what the server did in absolute numbers, over time, with the limits drawn in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from replay.cluster.waiting_causes import IN_WORDS
+from replay.numbers.distribution import Distribution
+from replay.simulation.pace_band import SHOWN, PaceBand, band_lead, band_rows
+from replay.timeline.watch_engine import Usage
+from replay.trace.kv_offload import hits_by_tier, offload_text
+from replay.trace.simulation_summary import SimulationSummary
+from replay.trace.summary_text import has_idle_end, waits_of
+from replay.verdict.sentences import GOOD, bursts_told, is_whole, page_title, stretches_told
+from traces import pages, request_metrics, shown_time, tool_version
+from traces.pages.request_figures import (
+    METRICS,
+    distribution_picture,
+    dots_picture,
+    number_text,
+    throughput_picture,
+    throughput_told,
+    time_text,
+)
+from traces.pages.time_axis import time_axis
+
+if TYPE_CHECKING:
+    from sim import Histogram
+    from traces import Trace
+
+
+FEW = 0.05
+"""The share of the running requests that may wait at a time before a page shows how many do."""
+ROWS = {"TTFT": "ttft_us", "TPOT": "tpot_us", "ITL": "itl_us", "E2E": "e2e_us", "queue": "queue_us"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPage:
+    """The contents of a run's page: its trace, its summary, what was in use, and how it was made.
+
+    ``slo_us``: limits of a request by metric. ``twin``: TWIN.yaml as it was read; ``command``: the call.
+    ``band``: what the run comes to at the paces that a fit leaves open, None where the twin does not say.
+    ``of_fleet``: what a cluster's page has besides; ``headlines``: its further numbers that matter.
+    ``of_sessions``: what the page of a trace of sessions has besides.
+    """
+
+    trace: Trace
+    summary: SimulationSummary
+    usage: Usage
+    batch_sizes: Histogram
+    slo_us: Mapping[str, float]
+    warnings: Sequence[str]
+    command: str
+    twin: str
+    of_fleet: Sequence[pages.PageSection] = ()
+    band: PaceBand | None = None
+    headlines: Sequence[pages.Headline] = ()
+    of_sessions: Sequence[pages.PageSection] = ()
+
+
+def page_of_run(run: RunPage) -> pages.Page:
+    """Return the page."""
+    summary = run.summary
+    return pages.Page(
+        name="vtwin run",
+        eyebrow="vtwin: a simulated run",
+        title=_title(summary, "fleet" if run.of_fleet else "server"),
+        lead=_lead(run),
+        more=_more(run.summary),
+        headlines=[*_headlines(run), *run.headlines],
+        sections=[
+            *([_warnings(run.warnings)] if run.warnings else []),
+            _latencies(run),
+            _over_time(run),
+            _in_use(run),
+            *run.of_sessions,
+            *run.of_fleet,
+            _numbers(summary),
+            *([_band(run.band)] if run.band else []),
+            _origin(run),
+        ],
+        footer=f"vtwin {tool_version()} · --json prints every number on this page",
+    )
+
+
+def _title(summary: SimulationSummary, subject: str) -> str:
+    offered = summary["offered_rate_per_s"]
+    if summary["verdict"] is None or offered is None:
+        served = f"{number_text(summary['request_throughput'])} requests per second"
+        return served if summary["verdict"] is None else f"{summary['verdict'].capitalize()} at {served}"
+    good = None if summary["goodput"] is None else summary["goodput"]["good_frac"]
+    said = page_title(
+        summary["verdict"],
+        summary["verdict_stretches"] or (),
+        subject=subject,
+        is_slo_missed=good is not None and good < GOOD,
+        waits=waits_of(summary),
+        sending_us=summary["sending_us"],
+    )
+    return f"{said} {number_text(offered)} requests per second"
+
+
+def _lead(run: RunPage) -> str:
+    counts = ", ".join(f"{count:,} {name}" for name, count in run.summary["num_by_status"].items())
+    seconds = shown_time(float(run.summary["duration_us"]))
+    return f"{counts} in {seconds} of simulated time."
+
+
+def _more(summary: SimulationSummary) -> list[str]:
+    """Return what to know of the run besides: a time without requests at its end, when it was overloaded."""
+    sent_until, stretches = summary["sending_us"], summary["verdict_stretches"] or ()
+    more = []
+    if sent_until is not None and has_idle_end(summary):
+        more.append(
+            f"In the last {shown_time(float(summary['duration_us'] - sent_until))} no request was sent."
+        )
+    if stretches and summary["verdict"] != "overloaded":
+        told = bursts_told(stretches)
+        more.append(f"{told[0].upper()}{told[1:]}.")
+    elif stretches and not is_whole(stretches, sent_until):
+        more.append(f"Overloaded{stretches_told(stretches)}.")
+    return more
+
+
+def _headlines(run: RunPage) -> list[pages.Headline]:
+    summary = run.summary
+    found = [
+        pages.Headline(
+            label="Output tokens/s",
+            value=number_text(summary["output_token_throughput"]),
+            details=(f"{number_text(summary['request_throughput'])} requests/s",),
+        )
+    ]
+    for name, (key, title) in METRICS.items():
+        values: Distribution = summary[key]  # type: ignore[literal-required]
+        limit = run.slo_us.get(name)
+        told = () if limit is None else (f"limit {shown_time(limit)}",)
+        found.append(
+            pages.Headline(
+                label=f"{title.partition(',')[0]}, median",
+                value=time_text(values["p50"]),
+                details=(f"p99 {time_text(values['p99'])}", *told),
+            )
+        )
+    if (good := summary["goodput"]) is not None and good["good_frac"] is not None:
+        found.append(
+            pages.Headline(
+                label="Within the SLO",
+                value=f"{good['good_frac']:.1%}",
+                details=(f"goodput {number_text(good['good_per_s'])} requests/s",),
+            )
+        )
+    return found
+
+
+def _warnings(lines: Sequence[str]) -> pages.PageSection:
+    return pages.PageSection(
+        title="Warnings", anchor="warnings", parts=[pages.Prose(markup=f"{line}.") for line in lines]
+    )
+
+
+# -- pictures -------------------------------------------------------------------------------------------------
+
+
+def _latencies(run: RunPage) -> pages.PageSection:
+    """Return the distributions: the share of requests up to each time."""
+    metrics = request_metrics(run.trace)
+    figures = []
+    for name, (key, title) in METRICS.items():
+        values = metrics[key].to_numpy(np.float64)
+        figures.append(
+            pages.Figure(svg=distribution_picture(values[np.isfinite(values)], title, run.slo_us.get(name)))
+        )
+    figures.append(pages.Figure(svg=_batches(run.batch_sizes)))
+    return pages.PageSection(
+        title="Latencies and batches",
+        anchor="latencies",
+        lead="The share of requests up to each time" + (", the limit dashed." if run.slo_us else "."),
+        parts=[pages.Figures(figures=figures)],
+    )
+
+
+def _batches(sizes: Histogram) -> pages.Markup:
+    """Return the share of steps with at most this many requests."""
+    total = float(sizes.counts.sum())
+    shares = np.cumsum(sizes.counts) / total if total else np.zeros(0)
+    x = pages.linear(0.0, float(sizes.values.max(initial=1.0)), label="requests in a step")
+    y = pages.linear(0.0, 1.0, most=4, text=lambda value: f"{100 * value:.0f} %")
+    line = pages.Line(x=sizes.values, y=np.asarray(shares, np.float64), name="simulated", steps=True)
+    return pages.chart(title="Batch sizes, share of steps", x=x, y=y, marks=[line])
+
+
+def _over_time(run: RunPage) -> pages.PageSection:
+    metrics = request_metrics(run.trace)
+    sent = run.trace.column("send_time_us").to_numpy(np.float64, na_value=np.nan)
+    span_us = float(max(run.summary["duration_us"], 1))
+    figures = [
+        pages.Figure(
+            svg=dots_picture(sent, metrics[key].to_numpy(np.float64), title, span_us, run.slo_us.get(name))
+        )
+        for name, (key, title) in METRICS.items()
+    ]
+    figures.append(pages.Figure(svg=throughput_picture(run.trace, span_us)))
+    return pages.PageSection(
+        title="Over time",
+        anchor="time",
+        lead=f"A dot is a request, by when it was sent. {throughput_told(run.trace)}",
+        parts=[pages.Figures(figures=figures)],
+    )
+
+
+def _in_use(run: RunPage) -> pages.PageSection:
+    """Return the requests running and waiting, and the KV cache, over time."""
+    usage = run.usage
+    time = time_axis(float(max(run.summary["duration_us"], 1)))
+    at = time.of(usage.time_us)
+    most = max(float(usage.running.max(initial=1.0)), float(usage.waiting.max(initial=1.0)))
+    figures = [
+        pages.Figure(
+            svg=pages.chart(
+                title="Requests in flight",
+                x=time.scale,
+                y=pages.linear(0.0, 1.1 * most, label="requests"),
+                marks=[
+                    pages.Line(x=at, y=usage.running, name="simulated", steps=True),
+                    pages.Line(x=at, y=usage.waiting, name="arrived", steps=True),
+                ],
+            ),
+            caption=f"Orange: running, of {usage.num_seats:,} seats. Dashed: waiting.",
+        )
+    ]
+    if usage.kv_frac is not None:
+        share = pages.linear(0.0, 1.0, most=4, text=lambda value: f"{100 * value:.0f} %")
+        line = pages.Line(x=at, y=usage.kv_frac, name="simulated", steps=True)
+        figures.append(
+            pages.Figure(
+                svg=pages.chart(title="KV cache in use", x=time.scale, y=share, marks=[line]),
+                caption=f"{run.summary['num_preemptions']:,} preemptions.",
+            )
+        )
+    return pages.PageSection(
+        title="In use", anchor="use", lead=waits_told(usage), parts=[pages.Figures(figures=figures)]
+    )
+
+
+def waits_told(usage: Usage) -> str:
+    """Return the sentence on what requests wait for."""
+    if usage.waits_for is None:
+        return "What requests wait for is not known."
+    if usage.waits_for == "gateway":
+        return "Most of the waiting is in the gateway's queue."
+    if usage.waits_for != "none":
+        return f"Requests that wait do so for {IN_WORDS.get(usage.waits_for, usage.waits_for)}."
+    most = float(usage.waiting.max(initial=0.0))
+    if most <= FEW * max(1.0, float(usage.running.max(initial=0.0))):
+        return "Hardly any request waits for longer than for the step in progress."
+    share = float((usage.waiting > 0).mean())
+    return (
+        f"Requests wait in {share:.1%} of the run, up to {most:,.0f} at a time: all together little beside the time "
+        "for which they run."
+    )
+
+
+# -- numbers --------------------------------------------------------------------------------------------------
+
+
+def _numbers(summary: SimulationSummary) -> pages.PageSection:
+    rows = []
+    for name, key in ROWS.items():
+        values: Distribution = summary[key]  # type: ignore[literal-required]
+        rows.append([name, *(time_text(values[stat]) for stat in ("mean", "p50", "p90", "p95", "p99"))])
+    facts = [
+        ("prompt tokens", _tokens(summary["prompt_tokens"])),
+        ("output tokens", _tokens(summary["output_tokens"])),
+        ("prefix hits", "-" if summary["prefix_hit_frac"] is None else f"{summary['prefix_hit_frac']:.1%}"),
+        ("steps", f"{summary['num_steps']:,}"),
+    ]
+    if (tier := summary["kv_offload"]) is not None:
+        facts += [("hits by tier", hits_by_tier(tier)), ("KV offload", offload_text(tier))]
+    table = pages.PageTable(head=["", "mean", "p50", "p90", "p95", "p99"], rows=rows, align="lrrrrr")
+    return pages.PageSection(title="Numbers", anchor="numbers", parts=[table, pages.Terms(terms=facts)])
+
+
+def _band(band: PaceBand) -> pages.PageSection:
+    return pages.PageSection(
+        title="Pace band",
+        anchor="pace-band",
+        lead=band_lead(band),
+        parts=[pages.PageTable(head=["", *SHOWN], rows=band_rows(band), align="lrrr")],
+    )
+
+
+def _tokens(values: Distribution) -> str:
+    mean, high = values["mean"], values["p99"]
+    return "-" if mean is None or high is None else f"{mean:,.0f} on average, p99 {high:,.0f}"
+
+
+def _origin(run: RunPage) -> pages.PageSection:
+    return pages.PageSection(
+        title="How it came about",
+        anchor="origin",
+        parts=[
+            pages.Terms(terms=[("command", run.command)]),
+            pages.FoldedText(title="TWIN.yaml, as read", text=run.twin),
+        ],
+    )

@@ -11,7 +11,7 @@ The Python API of this room (everything is imported when first used):
   them shorter.
 - ``load_config(path)`` reads TWIN.yaml into a ``TwinConfig``, ``dump_config(config)`` is its text again.
 - ``simulate_trace(trace, config)`` simulates the requests of a trace; ``summarize(simulation, trace)`` is the
-  JSON document that ``vtwin replay --json`` prints.
+  part of ``vtwin run --json`` about all requests; ``Run.document()`` is the whole.
 - ``requests_from_trace(trace, block_size=16)`` is the trace as the columns that ``sim.simulate`` takes;
   ``pacing_of(trace)`` says whether answers set its pace, ``paced_requests(trace, pacing, block_size=16)`` applies it.
 - ``lookup_defaults(model, gpu, tp=1)`` finds coefficients on record, ``write_defaults_entry(path, entry)``

@@ -14,8 +14,7 @@ from observe.observation import Observation, observe_with
 from observe.result.json_document import summarize_observed
 from observe.result.summary_table import table
 from observe.run.panel import show
-from traces import MOST_FAILED, ConfigError, note_replaced
-from traces.console.early_end import EXIT_INTERRUPTED
+from traces import MOST_FAILED, ConfigError, ExitCode, note_replaced
 from traces.facts import say_json
 from traces.strict.tell import say_text, tell
 from traces.workload import clipping_notes, limit_note, started, trace_from_options
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from observe.settings import Settings
     from traces import Goodput, Trace
     from traces.workload import SessionStarts, WorkloadOptions
-
-EXIT_NEGATIVE = 1
 
 
 def observe_once(
@@ -121,7 +118,7 @@ def observe_loads(
 def _exit(observation: Observation, *, strict: bool, max_error_frac: float | None) -> None:
     """Exit with the outcome's code; return if all is well. ``max_error_frac``: None for 1 %."""
     if observation.interrupted:
-        raise typer.Exit(EXIT_INTERRUPTED)
+        raise typer.Exit(ExitCode.INTERRUPTED)
     most = MOST_FAILED if max_error_frac is None else max_error_frac
     number = len(observation.trace)
     num_failed = number - observation.num_ok
@@ -131,6 +128,6 @@ def _exit(observation: Observation, *, strict: bool, max_error_frac: float | Non
             f"observe: {num_failed:,} of {number:,} requests failed ({share:.1%}, more than {most:.1%}): exit code 1. "
             "--max-error-rate FRAC allows more"
         )
-        raise typer.Exit(EXIT_NEGATIVE)
+        raise typer.Exit(ExitCode.NEGATIVE)
     if observation.num_ok == 0 or observation.fault or (strict and observation.client_limited):
-        raise typer.Exit(EXIT_NEGATIVE)
+        raise typer.Exit(ExitCode.NEGATIVE)

@@ -19,7 +19,7 @@ import typer.main
 
 import vtwin
 from tests.docs.commands import commands_of
-from traces.console.faults import EXIT_USAGE
+from traces import ExitCode
 from traces.console.help import fold_long_words, plain_help
 from traces.errors import ConfigError, ServerError, TraceError, VtwinError
 
@@ -379,7 +379,7 @@ def test_no_line_of_the_help_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_usage_error_speaks_as_the_other_errors_do(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert vtwin.main(arguments) == EXIT_USAGE
+    assert vtwin.main(arguments) == ExitCode.USAGE
     assert f"UsageError: Invalid value for {said}" in capsys.readouterr().err
 
 
@@ -400,7 +400,7 @@ def test_a_usage_error_speaks_as_the_other_errors_do(
 def test_a_misspelt_command_is_told_the_right_one_once(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert vtwin.main(arguments) == EXIT_USAGE
+    assert vtwin.main(arguments) == ExitCode.USAGE
     assert capsys.readouterr().err == f"{said}\n"
 
 
@@ -419,7 +419,7 @@ def test_a_refused_option_and_a_missing_file_cost_no_heavy_import(tmp_path: Path
     ]
     told = modules_after_each(lines, shared="typer", folder=tmp_path)
     for line, (code, modules) in zip(lines, told, strict=True):
-        assert code == EXIT_USAGE, line
+        assert code == ExitCode.USAGE, line
         assert (packages_of(modules) & HEAVY, modules & SLOW) == (set(), set()), line
 
 

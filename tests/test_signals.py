@@ -11,11 +11,15 @@ from pathlib import Path
 import pytest
 
 import vtwin
-from traces import atomic
+from traces import ExitCode, atomic
 from traces.atomic import write_text
-from traces.console import command_line
+from traces.console import command_line, early_end
 
 VTWIN = [sys.executable, "-P", "-m", "vtwin"]
+
+
+def test_the_code_of_an_early_end_is_the_table_s() -> None:
+    assert early_end.INTERRUPTED == ExitCode.INTERRUPTED == 128 + signal.SIGINT
 
 
 def told_to_end(

@@ -20,7 +20,16 @@ if TYPE_CHECKING:
     from traces.atomic import atomic_file, check_place, make_folder, refuse_foreign, write_folder, write_text
     from traces.conversion import convert
     from traces.coverage import Coverage, Treatment
-    from traces.errors import ConfigError, ServerError, TraceError, VtwinError, cut, quoted, with_cut_pieces
+    from traces.errors import (
+        ConfigError,
+        ExitCode,
+        ServerError,
+        TraceError,
+        VtwinError,
+        cut,
+        quoted,
+        with_cut_pieces,
+    )
     from traces.files.check import check_trace
     from traces.files.output_lock import sole_owner
     from traces.files.overwrite import note_replaced, refuse_input
@@ -127,6 +136,7 @@ __all__ = [
     "ConfigError",
     "CounterReading",
     "Coverage",
+    "ExitCode",
     "Goodput",
     "HashChains",
     "Header",
@@ -262,6 +272,7 @@ _HOMES = {
     "ClientInfo": "traces.header",
     "ClosedLoop": "traces.header",
     "ConfigError": "traces.errors",
+    "ExitCode": "traces.errors",
     "CounterReading": "traces.header",
     "Coverage": "traces.coverage",
     "EVENT_FIELDS": "traces.schema",

@@ -13,6 +13,7 @@ import typer
 
 from traces.console.options import JsonOption
 from traces.conversion import SourceFormat
+from traces.errors import ExitCode
 from traces.exporters.target import TargetFormat
 from traces.strict.option_table import option_table, with_option_tables
 from traces.strict.secrets import redact_command
@@ -31,7 +32,6 @@ trace_app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Check, describe, draw, convert traces."
 )
 
-EXIT_PROBLEMS: Final = 1
 SCHEMA_VERSION: Final = 1
 _SLOW_BYTES: Final = 100_000_000  # read or written in about two seconds
 
@@ -186,7 +186,7 @@ def check(
     verdict = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}" if problems else "no problems"
     tell(f"{trace}: {verdict}")
     if problems:
-        raise typer.Exit(EXIT_PROBLEMS)
+        raise typer.Exit(ExitCode.NEGATIVE)
 
 
 @trace_app.command(epilog="Example: vtwin trace info run")

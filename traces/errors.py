@@ -1,4 +1,6 @@
-"""Errors that the user can correct: one line that says what, where, and what was expected.
+"""How a command ends: its exit code, and errors that the user can correct, each in one line.
+
+Such a line says what, where, and what was expected.
 
 The one place, too, that cuts what a line quotes: at most 80 characters of a stranger's text.
 """
@@ -6,6 +8,7 @@ The one place, too, that cuts what a line quotes: at most 80 characters of a str
 from __future__ import annotations
 
 import re
+from enum import IntEnum
 from typing import ClassVar, Final
 
 _MOST_CHARACTERS: Final = 4000
@@ -20,6 +23,39 @@ _PIECES: Final = (
 """A text in quotation marks, a word that is no path, and what is too long for a part of a path."""
 
 
+class ExitCode(IntEnum):
+    """How a command ended. ``meaning``: a sentence, for the reference page."""
+
+    meaning: str
+
+    def __new__(cls, value: int, meaning: str) -> ExitCode:
+        """Return a code with its meaning."""
+        code = int.__new__(cls, value)
+        code._value_, code.meaning = value, meaning
+        return code
+
+    DONE = 0, "done"
+    NEGATIVE = (
+        1,
+        "the command ran, and its verdict is negative: a gate's FAIL, no request finished, `trace check` found "
+        "problems",
+    )
+    USAGE = 2, "wrong usage, configuration or specification"
+    TRACE = 3, "a trace is missing or malformed, or two traces have no request in common"
+    SERVER = (
+        4,
+        "the server was not found, refused, has no certificate to be trusted, or answered 401, 403 or 5xx before the "
+        "run",
+    )
+    INCONCLUSIVE = 5, "inconclusive: the gate cannot decide"
+    CRASH = (  # EX_SOFTWARE of sysexits.h
+        70,
+        "a fault of vtwin itself: the line names a file with the traceback, or `VTWIN_DEBUG=1` prints it",
+    )
+    INTERRUPTED = 130, "interrupted, by Ctrl-C, SIGTERM or SIGHUP; finished requests are written"
+    BROKEN_PIPE = 141, "the program that read the output closed it"
+
+
 class VtwinError(Exception):
     """A fault of the input, shown as one line without a stack; ``exit_code`` is the process's.
 
@@ -27,7 +63,7 @@ class VtwinError(Exception):
     and a long text is cut. ``whole``: the message before that, in which a secret can still be found.
     """
 
-    exit_code: ClassVar[int] = 1
+    exit_code: ClassVar[int] = ExitCode.NEGATIVE
 
     def __init__(self, message: object = "") -> None:
         self.whole = _printable(str(message))
@@ -78,16 +114,16 @@ def _printable(text: str) -> str:
 class ConfigError(VtwinError):
     """A bad option, TWIN.yaml or workload specification (exit code 2)."""
 
-    exit_code = 2
+    exit_code: ClassVar[int] = ExitCode.USAGE
 
 
 class TraceError(VtwinError):
     """A trace that is missing, malformed, or has nothing in common with its partner (exit code 3)."""
 
-    exit_code = 3
+    exit_code: ClassVar[int] = ExitCode.TRACE
 
 
 class ServerError(VtwinError):
     """A server that refuses, cannot be resolved, or answers 401, 403 or 5xx before the run (exit code 4)."""
 
-    exit_code = 4
+    exit_code: ClassVar[int] = ExitCode.SERVER

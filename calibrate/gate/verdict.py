@@ -10,8 +10,13 @@ from calibrate.compare.metric_errors import MetricErrors
 from calibrate.compare.rates import RATES, Rate
 from calibrate.compare.strata import Stratum
 from calibrate.gate.checks import Check, ErrorLimit, Outcome, check_metric, check_rate, check_strata, reach
+from traces import ExitCode
 
-EXIT_CODES: Mapping[Outcome, int] = {"PASS": 0, "FAIL": 1, "INCONCLUSIVE": 5}
+EXIT_CODES: Mapping[Outcome, int] = {
+    "PASS": ExitCode.DONE,
+    "FAIL": ExitCode.NEGATIVE,
+    "INCONCLUSIVE": ExitCode.INCONCLUSIVE,
+}
 MIN_SAMPLES = 30
 """Requests below which a check is inconclusive, unless the gate's file says otherwise."""
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from replay.model import Layout, ModelShape
 from replay.model.matmuls import LayerKind
-from traces import VtwinError
+from traces import ExitCode, VtwinError
 
 Floats = NDArray[np.float64]
 
@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 class ProfileError(VtwinError):
     """A profile that is missing, malformed, or has no rows for the model asked for (exit code 3)."""
 
-    exit_code: ClassVar[int] = 3
+    exit_code: ClassVar[int] = ExitCode.TRACE
 
 
 class MissingRows(ProfileError):  # noqa: N818 - it says what is missing, as its siblings say what is wrong

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from traces import ExitCode
 from traces.facts import say_json
 from traces.strict.tell import say_text, tell
 
 if TYPE_CHECKING:
     from observe.selfcheck.report import Report
-
-EXIT_NEGATIVE = 1
 
 
 def selfcheck(
@@ -35,7 +34,7 @@ def selfcheck(
     if as_json:
         say_json(report.document())
     if strict and not report.all_met:
-        raise typer.Exit(EXIT_NEGATIVE)
+        raise typer.Exit(ExitCode.NEGATIVE)
 
 
 async def _measure(*, quick: bool, processes: int) -> Report:

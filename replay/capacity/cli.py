@@ -9,6 +9,7 @@ import typer
 from replay.capacity.options import CapacityOptions
 from replay.search.searched_rate import NOT_FOR_A_SEARCH
 from replay.twin.own.own_code import with_code_option
+from traces import ExitCode
 from traces.strict.option_table import refusing, with_option_tables
 from traces.workload import WorkloadOptions
 
@@ -56,7 +57,7 @@ def capacity(workload: WorkloadOptions, asked: CapacityOptions) -> None:
     )
     find = _most_sessions if asked.sessions else _highest_rate
     if not find(workload, twins, limits, asked):
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.NEGATIVE)
 
 
 def _most_sessions(

@@ -9,6 +9,7 @@ import typer
 from replay.gpus.options import MOST_GPUS, CompareOptions, InfoOptions
 from replay.search.searched_rate import NOT_FOR_A_COMPARISON
 from replay.twin.own.own_code import with_code_option
+from traces import ExitCode
 from traces.facts import say_answer
 from traces.strict.option_table import refusing, with_option_tables
 from traces.strict.tell import tell
@@ -109,7 +110,7 @@ def compare(workload: WorkloadOptions, asked: CompareOptions) -> None:
     priced = "list prices" if asked.prices is None else str(asked.prices)
     _show_comparison(results, question, num_requests=len(traces[0]), priced=priced, how=asked.answer)
     if all(each.refusal for each in results):
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.NEGATIVE)
 
 
 def _question(workload: WorkloadOptions, asked: CompareOptions) -> GpuQuestion:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from replay.numbers.argument_ranges import GPUS
+from traces import ExitCode
 from traces.console.options import AnswerForm, JsonOption
 from traces.facts import say_answer, say_json
 from traces.strict.option_table import option_table, with_option_tables
@@ -123,7 +124,7 @@ def check(path: ProfileArgument, asked: ProfileQuestion, *, as_json: JsonOption 
     else:
         say(*(ways or [f"inside: {found.on.server}"]))
     if ways:
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.NEGATIVE)
 
 
 def _server(asked: ProfileQuestion, on: FittedOn) -> tuple[AskedServer, list[str]]:

@@ -12,6 +12,7 @@ import typer
 
 from replay.console.progress import working
 from replay.console.ready import prepare_engine
+from traces import ExitCode
 from traces.console.slo_gate import SloGate
 from traces.facts import say_answer
 from traces.strict.secrets import redact_command
@@ -49,7 +50,7 @@ class SimulationOptions:
 def simulate_and_write(
     trace: Trace, twin: TwinConfig, *, output: Path | None, options: SimulationOptions
 ) -> None:
-    """Simulate, write the trace (and the steps), show the summary. Raises typer.Exit(1) where nothing finished."""
+    """Simulate, write the trace (and the steps), show the summary. Raises typer.Exit where nothing finished."""
     from replay.simulation.run_plan import plan
     from replay.simulation.simulated_run import carry_out
     from replay.trace.summary_text import speed_line
@@ -75,7 +76,7 @@ def simulate_and_write(
     say_answer(run.document, lambda: run.answer_parts, options.answer)
     if len(trace) and not summary["num_by_status"].get("ok"):
         tell(_why_none_finished(run))
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.NEGATIVE)
     options.gate.check({"": summary["goodput"]})
 
 

@@ -14,7 +14,7 @@ import typer
 
 from replay.sweeps.options import SweepOptions
 from replay.twin.own.own_code import with_code_option
-from traces.console.early_end import EXIT_INTERRUPTED
+from traces import ExitCode
 from traces.facts import say_answer
 from traces.strict.option_table import with_option_tables
 from traces.strict.secrets import redact_command
@@ -87,7 +87,7 @@ def _run(asked: Grid, output: Path, options: SweepOptions, *, doubts: Sequence[s
     failed = table[table["error"].notna()]
     if len(failed):
         tell(f"{len(failed):,} runs without a result; the first: {failed['error'].iloc[0]}")
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.NEGATIVE)
 
 
 @contextmanager
@@ -109,7 +109,7 @@ def _saying_what_is_kept(rows: Mapping[str, Row], *, of: int) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         tell(f"interrupted: {len(rows):,} of {of:,} runs are kept; the same command goes on")
-        raise typer.Exit(EXIT_INTERRUPTED) from None
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
 def _keep(output: Path, row: Row) -> None:

@@ -10,6 +10,7 @@ import typer
 from replay.search.searched_rate import NOT_FOR_A_SEARCH
 from replay.tuning.options import LiveOptions, TriedOptions, TuneOptions
 from replay.twin.own.own_code import with_code_option
+from traces import ExitCode
 from traces.strict.option_table import refusing, with_option_tables
 from traces.strict.tell import tell
 from traces.workload import WorkloadOptions, check_output
@@ -75,7 +76,7 @@ def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
     )
     _show(tuned, candidates, limits, confirmed, traces[0], warnings=warnings, how=asked.result.answer)
     if not tuned.best or (confirmed and not any(each.meets(limits) for each in confirmed.values())):
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.NEGATIVE)
 
 
 def _read(asked: TuneOptions) -> tuple[Candidates, Border]:

@@ -24,6 +24,7 @@ from replay.tuning.flags import flags_of
 from traces import (
     MOST_FAILED,
     ConfigError,
+    ExitCode,
     RunLimit,
     ServerError,
     cut,
@@ -34,7 +35,6 @@ from traces import (
     write_text,
     write_trace,
 )
-from traces.console.early_end import EXIT_INTERRUPTED
 from traces.strict.escape import terminal
 from traces.strict.secrets import Secrets, command_secrets, key_of, redact_command
 from traces.strict.tell import tell
@@ -165,7 +165,7 @@ def _observe(arguments: Sequence[str], *, key: str | None) -> None:
     done = subprocess.run(  # noqa: S603 - vtwin itself
         command, check=False, stdout=subprocess.DEVNULL, env=environment
     )
-    if done.returncode == EXIT_INTERRUPTED:
+    if done.returncode == ExitCode.INTERRUPTED:
         raise KeyboardInterrupt
     if done.returncode not in (0, 1):
         raise ServerError(

@@ -15,8 +15,8 @@ import typer.main
 
 from traces.atomic import files_written
 from traces.console import early_end
-from traces.console.early_end import EXIT_INTERRUPTED, NOTHING_WRITTEN, heed_later, heed_no_more
-from traces.console.faults import EXIT_USAGE, complain, line_and_code
+from traces.console.early_end import NOTHING_WRITTEN, heed_later, heed_no_more
+from traces.console.faults import complain, line_and_code
 from traces.console.help import fold_long_words, plain_help
 from traces.console.old_spellings import NewCommand, in_new_words
 from traces.console.process import (
@@ -27,6 +27,7 @@ from traces.console.process import (
 )
 from traces.console.usage import OwnWay
 from traces.console.values import refuse_impossible
+from traces.errors import ExitCode
 from traces.strict.narration import wrapped_narration
 from traces.strict.tell import tell
 
@@ -72,10 +73,10 @@ def run_program(program: Program, argv: Sequence[str] | None) -> int:
             take_signals()  # last: what they raise is caught from here on
         try:
             if not arguments:
-                return _run(program, ["--help"]) or EXIT_USAGE
+                return _run(program, ["--help"]) or ExitCode.USAGE
             return _run(program, arguments)
         except KeyboardInterrupt:  # it came when the command had ended
-            return EXIT_INTERRUPTED
+            return ExitCode.INTERRUPTED
         finally:
             if argv is None:
                 heed_no_more()
@@ -100,7 +101,7 @@ def _run(program: Program, arguments: list[str]) -> int:
         sys.stdout.flush()
     except (typer.Abort, KeyboardInterrupt):
         _say_what_is_written()
-        return EXIT_INTERRUPTED
+        return ExitCode.INTERRUPTED
     except (BrokenPipeError, SystemExit) as stop:
         # typer answers a broken pipe with exit code 1, which here is a verdict
         if isinstance(stop, SystemExit) and not isinstance(stop.__context__, BrokenPipeError):

@@ -10,8 +10,8 @@ import os
 import signal
 import sys
 
-EXIT_INTERRUPTED = 130
-"""128 and SIGINT's number, as shells have it."""
+INTERRUPTED = 130
+"""``traces.errors.ExitCode.INTERRUPTED``, which is imported later: 128 and SIGINT's number, as shells have it."""
 
 NOTHING_WRITTEN = "interrupted; no result is written"
 
@@ -19,14 +19,14 @@ NOTHING_WRITTEN = "interrupted; no result is written"
 def _end_at_once(*_: object) -> None:
     """Print that there is no result, and end without cleaning up half-imported modules."""
     os.write(2, f"{NOTHING_WRITTEN}\n".encode())
-    os._exit(EXIT_INTERRUPTED)
+    os._exit(INTERRUPTED)
 
 
 def heed_no_more() -> None:
     """End the process at once at either, silently: the command has ended, and only Python still cleans up."""
     for number in _USUAL:
         if callable(signal.getsignal(number)):
-            signal.signal(number, lambda *_: os._exit(EXIT_INTERRUPTED))
+            signal.signal(number, lambda *_: os._exit(INTERRUPTED))
 
 
 def ignore() -> None:

@@ -8,18 +8,14 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 import click
 import typer
 
 from traces.console.usage import OwnWay, usage_line
 from traces.console.users_code import place_in_users_code, told
-from traces.errors import VtwinError, with_cut_pieces
+from traces.errors import ExitCode, VtwinError, with_cut_pieces
 from traces.strict.tell import say_text, tell
-
-EXIT_USAGE: Final = 2
-EXIT_CRASH: Final = 70  # EX_SOFTWARE of sysexits.h: vtwin itself is at fault
 
 
 def complain(line: str, arguments: Sequence[str], *, code: int) -> int:
@@ -38,23 +34,23 @@ def complain(line: str, arguments: Sequence[str], *, code: int) -> int:
 def line_and_code(error: Exception, arguments: Sequence[str], *, own_way: OwnWay) -> tuple[str, int]:
     """Return the message of a fault, and the exit code; empty if typer has printed the help already."""
     if isinstance(error, click.ClickException):  # first: an option's value may be both, and has its name here
-        return usage_line(error, own_way=own_way), EXIT_USAGE
+        return usage_line(error, own_way=own_way), ExitCode.USAGE
     if isinstance(error, VtwinError):
         return f"{type(error).__name__}: {error.whole}", error.exit_code
     if place_in_users_code(error) is not None:
         return (
             f"ConfigError: got {told(error)}, expected your own code to return what it promises",
-            EXIT_USAGE,
+            ExitCode.USAGE,
         )
     if isinstance(error, OSError):  # the machine's: a disk, a name, a right, a limit
-        return f"FileError: {_refusal(error)}", EXIT_USAGE
+        return f"FileError: {_refusal(error)}", ExitCode.USAGE
     if isinstance(error, MemoryError):  # numpy's says what was asked for
         said = f": {error}" if str(error) else ""
         return (
             f"MemoryError: got too little memory{said}, expected a smaller question, or more memory",
-            EXIT_USAGE,
+            ExitCode.USAGE,
         )
-    return _crash_line(error, arguments), EXIT_CRASH
+    return _crash_line(error, arguments), ExitCode.CRASH
 
 
 def _refusal(error: OSError) -> str:

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-EXIT_BROKEN_PIPE: Final = 141  # 128 + SIGPIPE: what a shell reports for a program whose reader went away
+from traces.errors import ExitCode
+
 RARELY: Final = (200_000, 20, 20)
 """How rarely Python's garbage collector runs: all objects that imports make stay in use."""
 
@@ -42,4 +43,4 @@ def take_signals() -> None:
 def leave_quietly() -> int:
     """Point stdout at nothing, so that the interpreter's last flush cannot complain; return the exit code."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return EXIT_BROKEN_PIPE
+    return ExitCode.BROKEN_PIPE

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from traces.errors import ExitCode
 from traces.strict.option_table import option_table
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 STRICT = 0.99
 """The share of requests from which on an SLO is kept: the sentence above a run's numbers names the same."""
 NO_LIMITS = "--strict-slo, --fail-below: got no latency limit, expected --slo LIMITS, or a trace with limits of its own"
-EXIT_NEGATIVE, EXIT_INCONCLUSIVE = 1, 5
 
 
 @option_table
@@ -82,9 +82,9 @@ class SloGate:
                 f"expected at least {100 * least:.4g} %: exit code 1"
             )
         if missed:
-            raise typer.Exit(EXIT_NEGATIVE)
+            raise typer.Exit(ExitCode.NEGATIVE)
         if None in known.values():
-            raise typer.Exit(EXIT_INCONCLUSIVE)
+            raise typer.Exit(ExitCode.INCONCLUSIVE)
 
 
 def _share(text: str) -> float:

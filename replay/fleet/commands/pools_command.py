@@ -26,6 +26,7 @@ from replay.fleet.commands.layouts import rates_of, sized_for
 from replay.fleet.commands.options import ReserveOptions, SizeOptions
 from replay.fleet.inputs import SPILL_PER_ENGINE
 from replay.twin.own.own_code import with_code_option
+from traces import ExitCode
 from traces.facts import say_answer
 from traces.strict.option_table import with_option_tables
 from traces.strict.tell import tell
@@ -84,7 +85,7 @@ def reserve(asked: ReserveOptions) -> None:
         write_reserve_page(asked.report, plan)
         tell(f"wrote {asked.report}")
     if plan.broken_hours:
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.NEGATIVE)
 
 
 def _of_hours(plan: DayPlan, source: ProfileSource) -> list[EngineLoad]:
@@ -213,4 +214,4 @@ def _show_pools(plan: PoolsPlan, lengths: Lengths, *, report: Path | None, how: 
             write_page(report, plan.fleet, sources, lengths, context=plan.fleet.pools[-1].context, split=0)
         tell(f"wrote {report}")
     if plan.fleet.is_met is False:
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.NEGATIVE)

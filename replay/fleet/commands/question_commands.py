@@ -29,6 +29,7 @@ from replay.fleet.commands.options import (
     SizeOptions,
 )
 from replay.twin.own.own_code import with_code_option
+from traces import ExitCode
 from traces.strict.option_table import with_option_tables
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def disagg(asked: SizeOptions) -> None:
         asked.answer,
     )
     if not plan.fleets or plan.is_met is False:
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.NEGATIVE)
 
 
 def _disaggregated(
@@ -239,7 +240,7 @@ def compare(asked: SizeOptions) -> None:
         asked.answer,
     )
     if all(each.size is None for each in found):
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.NEGATIVE)
 
 
 @with_code_option

@@ -23,6 +23,7 @@ from replay.fleet.commands.options import ProfileOptions, SizeOptions
 from replay.fleet.commands.pools_command import pools
 from replay.fleet.commands.question_commands import compare, disagg, thresholds
 from replay.twin.own.own_code import with_code_option
+from traces import ExitCode
 from traces.facts import Verbatim, say_answer, terminal_lines
 from traces.strict.option_table import with_option_tables
 from traces.strict.tell import tell
@@ -88,7 +89,7 @@ def _one_or_two(asked: SizeOptions) -> None:
             write_page(asked.report, plan, sources, lengths, context=longest, split=split)
         tell(f"wrote {asked.report}")
     if plan.is_met is False:
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.NEGATIVE)
 
 
 @with_code_option

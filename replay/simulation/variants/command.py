@@ -16,6 +16,7 @@ from replay.simulation.command import SimulationOptions, with_origin
 from replay.simulation.variants.simulated import document, variants_parts
 from replay.simulation.variants.variant import Variant, VariantResult, simulate_variant
 from replay.twin.keys.overlay import Setting
+from traces import ExitCode
 from traces.facts import say_answer
 from traces.strict.secrets import redact_command
 from traces.strict.tell import tell
@@ -58,7 +59,7 @@ def simulate_variants(
 ) -> None:
     """Simulate the variants, write each trace into the folder ``output``, and show them side by side.
 
-    Raises ConfigError on options that only one simulation can have, typer.Exit(1) where nothing finished in any.
+    Raises ConfigError on options that only one simulation can have, typer.Exit where nothing finished in any.
     """
     from replay.twin.fitted.fitted_range import note_of_runs, range_of_run
     from replay.twin.keys.overlay import notes_of_variants
@@ -96,7 +97,7 @@ def simulate_variants(
     say_answer(lambda: document(results, warnings=told), lambda: variants_parts(results), options.answer)
     if not any(each.summary["num_by_status"].get("ok") for each in results):
         tell("no request finished in any variant")
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.NEGATIVE)
     options.gate.check({each.variant.name: each.summary["goodput"] for each in results})
 
 

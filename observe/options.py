@@ -283,7 +283,7 @@ class AnswerOptions:
 
 @option_table
 class RecordOptions:
-    """When a run has failed, what counts as good, and what else is recorded of the server."""
+    """When a run has failed, and what else is recorded."""
 
     max_error_rate: Annotated[
         float | None,
@@ -331,7 +331,7 @@ class RecordOptions:
 
 @option_table
 class ListOptions:
-    """A list of loads instead of one: a sweep's values or a plan's name; ``yes``: do not ask for consent."""
+    """Several loads; ``yes``: do not ask for consent."""
 
     sweep: Annotated[
         str | None,

@@ -80,7 +80,7 @@ class CalibratedTraces:
 
 @option_table
 class FitTwinOptions:
-    """The twin that simulates them, whether it is fitted first, and further traces that are not fitted."""
+    """The twin, whether it is fitted, and traces kept out of the fit."""
 
     config: Annotated[
         Path | None,

@@ -25,7 +25,7 @@ PricesOption = Annotated[
 
 @option_table
 class CapacityOptions:
-    """The twin, its limits, the settings of the search, and the output; everything but the load."""
+    """Twin, limits, search and output."""
 
     config: ConfigOption
     slo: Annotated[

@@ -74,7 +74,7 @@ class InfoOptions:
 
 @option_table
 class CompareOptions:
-    """All options of ``vtwin model compare``, the load aside."""
+    """Model, GPUs, limits and output."""
 
     model_config: ModelConfigOption
     gpus: Annotated[

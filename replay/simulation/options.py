@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @option_table
 class PacingOptions:
-    """When the requests of a load come."""
+    """When requests come."""
 
     at: Annotated[
         Literal["auto", "arrival", "send"],
@@ -58,7 +58,7 @@ class PacingOptions:
 
 @option_table
 class LoadOptions:
-    """What is simulated: a workload, or a trace, and when its requests come."""
+    """Several loads."""
 
     workload: WorkloadOptions
     sessions: SessionOptions = SessionOptions()
@@ -74,7 +74,7 @@ class LoadOptions:
 
 @option_table
 class TwinOptions:
-    """Which twins are simulated, and what is written and printed of it."""
+    """Twin and output."""
 
     config: ConfigOption
     output: Annotated[
@@ -102,48 +102,12 @@ class TwinOptions:
 
 
 @option_table
-class RunOptions:
-    """What is measured of a run, and what else is reported."""
+class RunFileOptions:
+    """What is written beside the simulated trace."""
 
-    slo: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LIMITS",
-            help="Latency limits of each request, ttft=500ms,tpot=30ms,e2e=10s: count the requests that meet all of "
-            "them (goodput). Without it the trace's own targets count.",
-        ),
-    ] = None
-    gate: SloGate = SloGate()
-    measure: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FROM:TO",
-            help="Measure only the requests sent in this time of the run (60s:300s, or 60s: to the end); all are "
-            "simulated.",
-        ),
-    ] = None
-    warmup_frac: Annotated[
-        float | None,
-        typer.Option(metavar="F", help="Leave the first share F of the run out of the figures (0.1)."),
-    ] = None
-    horizon: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="Stop the simulation at this time (300s, 10m). Requests that run or wait then are incomplete.",
-        ),
-    ] = None
     itl: Annotated[bool, typer.Option("--itl", help="Also write the time of every token (STEM.itl.csv).")] = (
         False
     )
-    operator_times: Annotated[
-        bool,
-        typer.Option(
-            "--operator-times",
-            help="Also show how much of the steps' time each operator takes (roofline, physics, profiled), of several "
-            "instances together and each; with --steps also of every step. Simulates once more, one step at a time.",
-        ),
-    ] = False
     steps: Annotated[
         Path | None,
         typer.Option(
@@ -174,8 +138,6 @@ class RunOptions:
             "several variants: one that compares them.",
         ),
     ] = None
-    instances: InstancesOption = None
-    routing: RoutingOption = None
     decisions: Annotated[
         Path | None,
         typer.Option(
@@ -183,6 +145,17 @@ class RunOptions:
             help="Write every routing decision and what the router saw, as FILE.jsonl or FILE.parquet.",
         ),
     ] = None
+    dialect: Annotated[
+        Literal["vtwin", "blis"], typer.Option(help="blis: only the columns and keys that BLIS reads.")
+    ] = "vtwin"
+
+
+@option_table
+class RouterOptions:
+    """Servers behind a router, and what its decisions were worth."""
+
+    instances: InstancesOption = None
+    routing: RoutingOption = None
     counterfactual: Annotated[
         int | None,
         typer.Option(
@@ -201,6 +174,48 @@ class RunOptions:
             "e2e, each with a weight (throughput=0.5,p99_ttft=0.5).",
         ),
     ] = None
+
+
+@option_table
+class RunOptions:
+    """What is measured."""
+
+    slo: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIMITS",
+            help="Latency limits of each request, ttft=500ms,tpot=30ms,e2e=10s: count the requests that meet all of "
+            "them (goodput). Without it the trace's own targets count.",
+        ),
+    ] = None
+    gate: SloGate = SloGate()
+    measure: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FROM:TO",
+            help="Measure only the requests sent in this time of the run (60s:300s, or 60s: to the end); all are "
+            "simulated.",
+        ),
+    ] = None
+    warmup_frac: Annotated[
+        float | None,
+        typer.Option(metavar="F", help="Leave the first share F of the run out of the figures (0.1)."),
+    ] = None
+    horizon: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="Stop the simulation at this time (300s, 10m). Requests that run or wait then are incomplete.",
+        ),
+    ] = None
+    operator_times: Annotated[
+        bool,
+        typer.Option(
+            "--operator-times",
+            help="Also show how much of the steps' time each operator takes (roofline, physics, profiled), of several "
+            "instances together and each; with --steps also of every step. Simulates once more, one step at a time.",
+        ),
+    ] = False
     prices: Annotated[
         Path | None,
         typer.Option(
@@ -218,14 +233,13 @@ class RunOptions:
             "runs, and tell if the answer hangs on it."
         ),
     ] = True
-    dialect: Annotated[
-        Literal["vtwin", "blis"], typer.Option(help="blis: only the columns and keys that BLIS reads.")
-    ] = "vtwin"
+    written: RunFileOptions = RunFileOptions()
+    router: RouterOptions = RouterOptions()
 
 
 @option_table
 class FileOptions:
-    """What may be simulated and replaced all the same."""
+    """What is allowed all the same."""
 
     anyway: AnywayOption = False
     defaults: DefaultsOption = None
@@ -247,8 +261,8 @@ def twins_asked(
             twin.config,
             files.defaults,
             twin.settings,
-            instances=run.instances,
-            routing=run.routing,
+            instances=run.router.instances,
+            routing=run.router.routing,
             anyway=files.anyway,
             base=twin.base,
         )
@@ -277,24 +291,24 @@ def simulation_options(
             at=at,
             loop=loop,
             max_concurrency=max_concurrency,
-            itl=run.itl,
+            itl=run.written.itl,
             operator_times=run.operator_times,
             measured=parse_measured(run.measure, run.warmup_frac),
             slo_us=parse_slo(run.slo, tell=tell_note) if run.slo else {},
             horizon_us=parse_horizon(run.horizon),
-            decides=run.decisions is not None,
-            counterfactual=run.counterfactual,
-            fitness_weights=parse_weights(run.fitness_weights) if run.fitness_weights else {},
+            decides=run.written.decisions is not None,
+            counterfactual=run.router.counterfactual,
+            fitness_weights=parse_weights(run.router.fitness_weights) if run.router.fitness_weights else {},
             checks_memory=run.kv_check,
         ),
-        steps=run.steps,
-        trace_events=run.trace_events,
-        report=run.report,
+        steps=run.written.steps,
+        trace_events=run.written.trace_events,
+        report=run.written.report,
         overwrite=files.overwrite,
-        decisions=run.decisions,
+        decisions=run.written.decisions,
         prices=read_server_prices(run.prices) if run.prices else None,
-        dialect=run.dialect,
+        dialect=run.written.dialect,
         answer=twin.answer,
         gate=run.gate,
-        series=run.series,
+        series=run.written.series,
     )

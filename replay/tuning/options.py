@@ -20,7 +20,7 @@ LIVE = "On a live server"
 
 @option_table
 class TuningTwinOptions:
-    """What is tuned, for which limits and load."""
+    """What is tuned, and within which limits."""
 
     config: ConfigOption
     slo: Annotated[
@@ -34,7 +34,7 @@ class TuningTwinOptions:
 
 @option_table
 class TriedOptions:
-    """The values to try, separated by commas, and how many of the best are measured."""
+    """What is tried, and how many of the best are measured."""
 
     max_num_seqs: Annotated[
         str | None,
@@ -122,7 +122,7 @@ class ResultOptions:
 
 @option_table
 class TuneOptions:
-    """All options of ``vtwin tune``, the load aside, in the order of its help."""
+    """Twin, values to try and output."""
 
     twin: TuningTwinOptions
     tried: TriedOptions

@@ -12,7 +12,8 @@ parameter of that type under ``with_option_tables``::
     def synth(where: Where, rate: Annotated[float, typer.Option()] = 1.0) -> None: ...
 
 ``synth`` then has ``--output``, ``--overwrite`` and ``--rate``, in this order. A field whose type is a table stands for
-that table's options. This module imports nothing heavy: a command's ``--help`` needs it.
+that table's options. In help a table's options stand below the first line of its docstring, unless it is all that a
+command has. This module imports nothing heavy: a command's ``--help`` needs it.
 """
 
 from __future__ import annotations
@@ -23,10 +24,14 @@ from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_type_hints
 
+from typer.models import ArgumentInfo
+
 Returned = TypeVar("Returned")
 Table = TypeVar("Table", bound=type)
 
 _TABLES: set[type] = set()
+OWN_HEADING = 3
+"""Options from which on a table within another has a heading of its own in help."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -65,7 +70,8 @@ def with_option_tables(command: Callable[..., Returned]) -> Callable[..., Return
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():
         if parameter.name in tables:
-            parameters += _parameters_of(tables[parameter.name])
+            table = tables[parameter.name]
+            parameters += _parameters_of(table, None if len(tables) == 1 else _heading(table))
         else:
             kind = inspect.Parameter.KEYWORD_ONLY
             parameters.append(parameter.replace(kind=kind, annotation=hints.get(parameter.name, Any)))
@@ -80,6 +86,22 @@ def with_option_tables(command: Callable[..., Returned]) -> Callable[..., Return
         command.__module__,
     )
     return wrapper
+
+
+def _heading(table: type) -> str:
+    """Return the heading of a table's options in help: the first line of its docstring."""
+    return (table.__doc__ or "").strip().partition("\n")[0].rstrip(".")
+
+
+def _in_panel(parameter: inspect.Parameter, heading: str | None) -> inspect.Parameter:
+    """Return a parameter whose option stands below a heading, unless it has one of its own."""
+    kind, option, *others = get_args(parameter.annotation)
+    has_own = isinstance(option, ArgumentInfo) or isinstance(option.rich_help_panel, str)
+    if heading is None or has_own:
+        return parameter
+    titled = copy.copy(option)
+    titled.rich_help_panel = heading
+    return parameter.replace(annotation=Annotated[(kind, titled, *others)])
 
 
 def _hidden(parameter: inspect.Parameter) -> inspect.Parameter:
@@ -107,15 +129,21 @@ def _made(table: type, given: dict[str, Any]) -> Any:  # noqa: ANN401 - an insta
     )
 
 
-def _parameters_of(table: type) -> list[inspect.Parameter]:
-    """Return one keyword parameter per option, annotated for typer; a table within the table has several."""
+def _parameters_of(table: type, heading: str | None) -> list[inspect.Parameter]:
+    """Return one keyword parameter per option, annotated for typer; a table within the table has several.
+
+    ``heading``: of these options in help; None: that of a command's own.
+    """
     hints = get_type_hints(table, include_extras=True)
     found: list[inspect.Parameter] = []
     for field in fields(table):
         if _is_table(hints[field.name]):
-            found += _parameters_of(hints[field.name])
+            inner = hints[field.name]
+            has_own = len(fields(inner)) >= OWN_HEADING
+            found += _parameters_of(inner, _heading(inner) if has_own else heading)
             continue
         default = inspect.Parameter.empty if field.default is MISSING else field.default
         kind = inspect.Parameter.KEYWORD_ONLY
-        found.append(inspect.Parameter(field.name, kind, default=default, annotation=hints[field.name]))
+        option = inspect.Parameter(field.name, kind, default=default, annotation=hints[field.name])
+        found.append(_in_panel(option, heading))
     return found

@@ -70,7 +70,7 @@ SeedOption = Annotated[int, typer.Option(min=0, help="Seed for arrivals and leng
 
 @option_table
 class LengthOptions:
-    """Which of a workload's requests count, and what of a total length is output."""
+    """Which requests count, and what of a total length is output."""
 
     context: Annotated[
         int | None,
@@ -132,7 +132,7 @@ class DemandOptions:
 
 @option_table
 class ArrivalOptions:
-    """When requests come in a simulation, and which of them are measured."""
+    """When simulated requests come, and which are measured."""
 
     measure: MeasureOption = None
     arrival: Annotated[

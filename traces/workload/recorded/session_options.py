@@ -25,7 +25,7 @@ MOST_AT_ONCE = 1_000_000
 
 @option_table
 class SessionOptions:
-    """When the sessions of a recorded trace start, and how long their clients think."""
+    """Sessions of a recorded trace."""
 
     sessions: Annotated[
         str | None,

@@ -69,11 +69,63 @@ def test_a_field_without_a_default_must_be_given_and_bounds_hold(app: typer.Type
     assert TOLD == []
 
 
-def test_the_help_has_the_options_in_the_order_of_the_command_s_parameters(app: typer.Typer) -> None:
-    told = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "120", "NO_COLOR": "1"}).output
-    places = [told.index(each) for each in ("--stem", "--overwrite", "--rate", "--times")]
+def help_of(app: typer.Typer) -> str:
+    return CliRunner().invoke(app, ["--help"], env={"COLUMNS": "120", "NO_COLOR": "1"}).output
+
+
+def test_the_help_has_each_table_s_options_below_its_heading(app: typer.Typer) -> None:
+    told = help_of(app)
+    inside = (
+        "Draw something.",
+        "Options",
+        "--rate",
+        "Where to",
+        "--stem",
+        "--overwrite",
+        "How often",
+        "--times",
+    )
+    places = [told.index(each, told.index("Draw something.")) for each in inside]
     assert places == sorted(places)
-    assert "Draw something." in told
+
+
+@option_table
+class Few:
+    """A few."""
+
+    one: Annotated[int, typer.Option(help="1.")] = 1
+
+
+@option_table
+class Many:
+    """Many of them."""
+
+    two: Annotated[int, typer.Option(help="2.")] = 2
+    three: Annotated[int, typer.Option(help="3.")] = 3
+    four: Annotated[int, typer.Option(help="4.", rich_help_panel="Apart")] = 4
+
+
+@option_table
+class Whole:
+    """All of it."""
+
+    few: Few = Few()
+    many: Many = Many()
+
+
+@with_option_tables
+def count(whole: Whole) -> None:
+    """Count."""
+
+
+def test_a_command_s_only_table_has_no_heading_and_a_large_one_inside_has() -> None:
+    made = typer.Typer()
+    made.command()(count)
+    told = help_of(made)
+    assert "All of it" not in told
+    assert "A few" not in told
+    places = [told.index(each) for each in ("--one", "Many of them", "--two", "--three", "Apart", "--four")]
+    assert places == sorted(places)
 
 
 def test_a_table_does_not_change() -> None:

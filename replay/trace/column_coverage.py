@@ -27,7 +27,7 @@ COLUMN_COVERAGE: Final[Mapping[str, Coverage]] = {
     ),
     "session_id": Coverage(
         "noted",
-        "rounds share what was said before; they are sent at their recorded times; without, after the simulated answers",
+        "rounds share what was said before; sent at their recorded times; without, after the simulated answers",
     ),
     "round_index": Coverage("noted", "order within the session; as session_id"),
     "think_time_us": Coverage("noted", "in the recorded times; as session_id"),

@@ -61,6 +61,7 @@ ASKED = {
     "fleet whatif": f"fleet whatif {ONE}",
     "fleet profile": "fleet profile --from twin.yaml --workload cdf.json",
     "fleet routers": "fleet routers --profile twin.yaml --split 300 --workload cdf.json --rate 20 --slo ttft_p99=2s",
+    "rollouts": "rollouts --config twin.yaml --batch 2 --samples 2 --batches 1 --output-tokens 9",
     "fleet flex": f"fleet flex {ONE}",
     "fleet reserve": "fleet reserve --profile twin.yaml --workload cdf.json --slo ttft_p99=2s --diurnal 20:5 "
     "--burst-price 2x --no-verify",

@@ -93,6 +93,7 @@ ANSWERS = {
     "tune": f"tune {SEARCHED}",
     "run": SIMULATED,
     "replay": REPLAYED,
+    "predictor list": "predictor list",
     "profiles list": "profiles list fitted.yaml",
     "profiles show": "profiles show fitted.yaml",
     "model info": "model info --model-config Qwen/Qwen3-8B --gpu H100",

@@ -30,11 +30,13 @@ from replay.twin.on_record import (
     too_fast,
 )
 from replay.twin.own.custom_model import build, load_class
-from replay.twin.profiled_table import LEARNED, StepTableFile, read_profiled
+from replay.twin.profiled_table import LEARNED, StepTableFile, read_profiled, read_step_tables
+from replay.twin.step_tables.shipped_tables import ShippedTable, table_called, table_for
 from sim import DEFAULT_VERSION, InvalidConfig, minor_version
 from sim.latency import ALPHAS, Blackbox, Extended, LatencyModel, PeakTimes, Physics
 from traces import ConfigError
 from traces.strict.section import Section, read_section
+from traces.strict.whole_file import is_a_file
 
 DENSE_PHYSICS = "dense-2026"
 """The coefficients that physics uses for a model without experts."""
@@ -254,16 +256,36 @@ def _way_in(asked: Asked, name: str, model: LatencyModel) -> tuple[str, ...]:
 
 
 def _read_profiled(asked: Asked) -> Chosen:
-    """Return a table of measured operators."""
-    model, table = read_profiled(asked.latency, folder=asked.folder)
-    note = (
-        "latency.table: of the checkpoint as it is; latency.quantization "
-        f"{asked.latency.text('quantization')} is in the KV cache's size alone"
-    )
-    notes = (note,) if _is_cut(asked.latency, folder=asked.folder) else ()
+    """Return a table of measured operators: the one that is named, else the one that ships for the server."""
+    named = asked.latency.text("table")
+    shipped = _shipped_table(asked, named)
+    notes: tuple[str, ...] = ()
+    if shipped is not None:
+        origin, table, notes = shipped.name, shipped.read(), (shipped.note,)
+    elif named is not None:
+        origin, table = str((asked.folder / named).resolve()), read_step_tables(asked.folder / named)
+        if _is_cut(asked.latency, folder=asked.folder):
+            told = f"of the checkpoint as it is; latency.quantization {asked.latency.text('quantization')} is in the "
+            notes = (f"latency.table: {told}KV cache's size alone",)
+    else:
+        asked.latency.fail(
+            "table",
+            got="nothing",
+            expected="the file that `vtwin predictor train` wrote, or a server with a table that ships "
+            "(`vtwin predictor list`)",
+        )
+    model = read_profiled(asked.latency, table, origin=origin)
     return Chosen(
         model=model, table=table, shape=asked.shape, notes=(*notes, *_way_in(asked, "profiled", model))
     )
+
+
+def _shipped_table(asked: Asked, named: str | None) -> ShippedTable | None:
+    """Return the table that ships by its name, or where nothing is named that of the server; None where none does."""
+    if named is not None:
+        return None if is_a_file(asked.folder / named) else table_called(named)
+    version = asked.root.text("vllm_version") or DEFAULT_VERSION
+    return table_for(asked.shape, asked.hardware, vllm_version=version)
 
 
 def _read_own(asked: Asked) -> Chosen:

@@ -78,9 +78,10 @@ PROFILED_KEYS: tuple[Key, ...] = (
     Key(
         path="latency.table",
         kind="text",
-        default="required with `profiled`",
-        meaning="`profiled` only. What `vtwin predictor train` wrote; relative to TWIN.yaml. `coefficients` is then "
-        "optional, and so are its alphas: `alpha0` and `alpha1` are then what was learned from measured servers.",
+        default="of `model_config` and `hardware`, where one ships",
+        meaning="`profiled` only. What `vtwin predictor train` wrote, relative to TWIN.yaml, or a table that ships, by "
+        "its name (`vtwin predictor list`). `coefficients` is then optional, and so are its alphas: `alpha0` and "
+        "`alpha1` are then what was learned from measured servers.",
     ),
 )
 

@@ -44,6 +44,9 @@ UNMEASURED_PHYSICS = "silicon-2026"
 """The same for a mixture of experts whose time was not measured: learned with a formula in its place."""
 EXPERTS_PHYSICS = "experts-2026"
 """The same where it was measured."""
+ROOFLINE_NEARER = frozenset({("MoE", "RTXPRO6000")})
+"""Classes of models and GPUs on whose measured servers roofline is nearer than physics, by a quarter in both TTFT and
+TPOT (docs/comparison.md, LLMServingSim's servers)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,7 +381,8 @@ def _read_auto(asked: Asked) -> Chosen:
 
     The order is that of the errors on measured servers (docs/comparison.md): physics is nearer to them than tables of
     kernels and roofline, in both classes of models and on each GPU, but where nobody measured the experts it is farther
-    off than tables. Weakly identified coefficients whose traces are not on record come after physics; where
+    off than tables. Roofline comes before it on the servers of ``ROOFLINE_NEARER``. Weakly identified coefficients
+    whose traces are not on record come after physics; where
     ``latency.defaults`` names them they are taken.
     """
     found = _entry_on_record(asked)
@@ -392,16 +396,25 @@ def _read_auto(asked: Asked) -> Chosen:
     has_table = "table" in asked.latency
     if has_table and not _is_physics_nearer(asked):
         return replace(_read_profiled(asked), reason=f"latency.model auto: profiled, since {missing}")
-    is_known = physics_covers(asked.shape)
-    model = "physics" if is_known else "roofline"
-    why = (
-        ""
-        if is_known
-        else "; roofline, since physics was learned on models with rotary attention and gated MLPs"
-    )
+    model, why = "physics", ""
+    if not physics_covers(asked.shape):
+        model = "roofline"
+        why = "; roofline, since physics was learned on models with rotary attention and gated MLPs"
+    elif _class_and_gpu(asked) in ROOFLINE_NEARER:
+        model, why = (
+            "roofline",
+            "; it is nearer than physics to a server with experts that was measured there",
+        )
     if has_table:
         why = "; it is nearer to measured servers than latency.table (model: profiled takes that)"
     return replace(_read_analytic(asked, model), reason=f"latency.model auto: {model}, since {missing}{why}")
+
+
+def _class_and_gpu(asked: Asked) -> tuple[str, str] | None:
+    """Return the class of the model and the GPU's name; None where the file does not say both."""
+    if asked.shape is None or asked.hardware is None:
+        return None
+    return "dense" if asked.shape.experts is None else "MoE", asked.hardware.gpu.name
 
 
 def _is_physics_nearer(asked: Asked) -> bool:

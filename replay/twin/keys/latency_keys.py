@@ -217,7 +217,7 @@ LATENCY_KEYS: tuple[Key, ...] = (
         "(docs/explanation/latency-models.md); `profiled`: measured operators, added up (`table`); `auto`: blackbox "
         "where defaults know the server (and not only by weakly identified coefficients without traces), else physics, "
         "else profiled where `table` is given, else roofline; profiled before physics where nobody measured the "
-        "experts; "
+        "experts, roofline before it for experts on an RTX PRO 6000; "
         "`FILE.py:Class`: your own, which needs `--allow-code` (docs/how-to/add-a-latency-model.md).",
         choices=LATENCY_MODELS,
     ),

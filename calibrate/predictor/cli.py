@@ -66,7 +66,8 @@ def _list_parts(tables: Sequence[ShippedTable]) -> list[AnswerPart]:
         flags = (each.quantization, each.kv_cache_dtype)
         errors = (percent(each.ttft_error), percent(each.tpot_error))
         rows.append((each.model, each.gpu, str(each.tp), *flags, str(each.points or "-"), *errors, each.name))
-    return [AlignedRows(rows, [-max(map(len, column)) - 2 for column in zip(*rows, strict=True)])]
+    widths = [-max(map(len, column)) - 2 for column in zip(*rows, strict=True)]
+    return [AlignedRows(rows, [*widths[:-1], 0])]
 
 
 @predictor_app.command(

@@ -264,7 +264,8 @@ def _read_profiled(asked: Asked) -> Chosen:
     shipped = _shipped_table(asked, named)
     notes: tuple[str, ...] = ()
     if shipped is not None:
-        origin, table, notes = shipped.name, shipped.read(), (shipped.note,)
+        origin, table = shipped.name, shipped.read()
+        notes = () if "fitted_range" in asked.latency else (shipped.note,)
     elif named is not None:
         origin, table = str((asked.folder / named).resolve()), read_step_tables(asked.folder / named)
         if _is_cut(asked.latency, folder=asked.folder):

@@ -104,6 +104,13 @@ def test_a_twin_with_such_a_table_is_written_out_by_its_name_and_read_back(tmp_p
     assert load_config(tmp_path / "again.yaml").latency == config.latency
 
 
+def test_a_fitted_twin_is_not_told_how_far_off_the_table_is_without_the_fit(tmp_path: Path) -> None:
+    named = f"model: profiled, table: {H100}, coefficients: {{scale: 1.2}}"
+    for fitted, told in (("", True), (", fitted_range: {rate_per_s: [1, 2]}", False)):
+        notes = load_config(twin(tmp_path, named + fitted)).notes
+        assert any("median errors" in note for note in notes) == told
+
+
 def test_a_file_of_the_same_name_comes_first(tmp_path: Path) -> None:
     table = table_called(H100)
     assert table is not None

@@ -113,6 +113,7 @@ WRITERS |= {(name, "--markdown"): f"{call} --markdown OUT/answer.md" for name, c
 READ = {
     *(
         "--workload",
+        "--after",
         "--trace",
         "--like",
         "--config",

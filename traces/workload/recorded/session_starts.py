@@ -58,7 +58,7 @@ def started(trace: Trace, asked: SessionStarts) -> Trace:
             "--sessions, --session-rate, --think-time-scale, --max-think-time, --warm-start, --session-priority: got a "
             "trace without sessions, expected session_id and round_index"
             + (
-                "; caches are warm without them behind --warmup-frac of run and replay"
+                "; run and replay have --after TRACE for warm caches without sessions"
                 if asked.warm_start
                 else ""
             )

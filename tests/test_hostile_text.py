@@ -114,6 +114,7 @@ CALLS = {
     "fleet flex": (f"fleet flex {FLEET} --rate 5 --profile TWIN", 0),
     "fleet size --layout disagg": (f"fleet size --layout disagg {FLEET} --rate 5 --profile TWIN --no-verify", 0),
     "fleet size --compare": (f"fleet size --compare {FLEET} --rate 5,10 --profile A100,TWIN", 0),
+    "predictor list": ("predictor list", 0),
     "predictor train": ("predictor train --profile a100 --model-config CONFIG --gpu A100 --tp 2 --estimator grid "
                         "--no-cache --output table.json", 0),
     "model info": ("model info --model-config CONFIG --gpu H100", 0),

@@ -94,6 +94,7 @@ ANSWERS = {
     "rollouts": "rollouts --config twin.yaml --batch 2 --samples 2 --batches 1 --output-tokens 9",
     "run": SIMULATED,
     "replay": REPLAYED,
+    "predictor list": "predictor list",
     "profiles list": "profiles list fitted.yaml",
     "profiles show": "profiles show fitted.yaml",
     "model info": "model info --model-config Qwen/Qwen3-8B --gpu H100",
@@ -113,6 +114,7 @@ WRITERS |= {(name, "--markdown"): f"{call} --markdown OUT/answer.md" for name, c
 READ = {
     *(
         "--workload",
+        "--after",
         "--trace",
         "--like",
         "--config",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from traces.trace import Trace
 
-_MOMENTS: Final = (
+MOMENTS: Final = (
     *("arrival_time_us", "deadline_us", "send_time_us", "first_chunk_time_us", "last_chunk_time_us"),
     *("content_first_time_us", "last_token_time_us", "first_byte_time_us", "scheduled_time_us"),
     *("prefill_end_time_us", "kv_transfer_start_time_us", "kv_transfer_end_time_us"),
@@ -66,7 +66,7 @@ def from_first_request(trace: Trace) -> Trace:
         return trace
     moved = {
         name: cells_where(trace.cells(name).values - shift, trace.cells(name).is_known)
-        for name in _MOMENTS
+        for name in MOMENTS
         if name in trace.table
     }
     start = trace.header.start_unix_us

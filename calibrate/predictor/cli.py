@@ -1,22 +1,27 @@
-"""``vtwin predictor``: a latency model out of measured operators."""
+"""``vtwin predictor``: a latency model out of measured operators, and the tables that ship."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from calibrate.predictor.options import TrainOptions
+from traces.console.options import AnswerForm
+from traces.facts import AlignedRows, AnswerPart, say_answer
 from traces.strict.option_table import with_option_tables
 from traces.strict.tell import say, say_text, tell
 
 if TYPE_CHECKING:
     from calibrate.predictor.component_tables import ComponentTable, StepTables
-    from replay.twin import StepTableFile
+    from replay.twin import ShippedTable, StepTableFile
 
+LIST_HEAD = ("model", "GPU", "tp", "quantization", "KV cache", "measured", "TTFT", "TPOT", "latency.table")
 PATIENCE_S = 2.0
 """Training that takes longer than this shows its progress."""
 
@@ -28,6 +33,41 @@ predictor_app = typer.Typer(
 @predictor_app.callback()
 def _predictor() -> None:
     """Make a latency model from measured operators."""
+
+
+@predictor_app.command("list", epilog="Example: vtwin predictor list")
+@with_option_tables
+def list_tables(asked: AnswerForm) -> None:
+    """List the servers whose tables ship; `latency: {model: profiled}` takes them without training.
+
+    TTFT and TPOT: medians of the absolute errors on so many measured loads of that very server.
+    """
+    from replay.twin import shipped_tables
+
+    found = shipped_tables()
+    say_answer(
+        lambda: {
+            "schema_version": 1,
+            "tables": [{"table": each.name, **asdict(each)} for each in found],
+        },
+        lambda: _list_parts(found),
+        asked,
+    )
+
+
+def _list_parts(tables: Sequence[ShippedTable]) -> list[AnswerPart]:
+    """Return the table, a row per server."""
+
+    def percent(error: float | None) -> str:
+        return "-" if error is None else f"{error:.0%}"
+
+    rows = [LIST_HEAD]
+    for each in tables:
+        flags = (each.quantization, each.kv_cache_dtype)
+        errors = (percent(each.ttft_error), percent(each.tpot_error))
+        rows.append((each.model, each.gpu, str(each.tp), *flags, str(each.points or "-"), *errors, each.name))
+    widths = [-max(map(len, column)) - 2 for column in zip(*rows, strict=True)]
+    return [AlignedRows(rows, [*widths[:-1], 0])]
 
 
 @predictor_app.command(

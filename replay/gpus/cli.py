@@ -70,6 +70,7 @@ def info(asked: InfoOptions) -> None:
         max_num_batched_tokens=asked.max_num_batched_tokens or tokens,
         max_num_seqs=asked.max_num_seqs or seqs,
         vllm_version=asked.vllm_version,
+        enforce_eager=asked.enforce_eager,
     )
     tp, pp = asked.tp, asked.pp
     capacity = kv_cache_size(shape, device, tp=tp, pp=pp, serving=serving)

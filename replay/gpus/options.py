@@ -69,6 +69,12 @@ class InfoOptions:
     vllm_version: Annotated[
         str, typer.Option(help="vLLM version; the memory that vLLM reserves depends on it.")
     ] = "0.32.0"
+    enforce_eager: Annotated[
+        bool,
+        typer.Option(
+            "--enforce-eager", help="No CUDA graphs, as vLLM's flag: their memory is the KV cache's."
+        ),
+    ] = False
     answer: AnswerForm = AnswerForm()
 
 

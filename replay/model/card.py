@@ -14,6 +14,7 @@ from replay.model.encoders.encoder_times import encoder_times
 from replay.model.expectations import expected_coefficients
 from replay.model.gpu_memory import GIB, KvCacheSize
 from replay.model.gpus import Gpu
+from replay.model.kernels.launch_time import MEASURED_WITH, launch_us
 from replay.model.matmuls.tiles import Tiles, tiles_of
 from replay.model.model_peak import kinds_not_timed, peak_times
 from replay.model.shape import ModelShape
@@ -81,6 +82,10 @@ def _times(shape: ModelShape, gpu: Gpu, *, tp: int, pp: int) -> dict[str, object
     return {
         "saturation_batch_size": at_peak.saturation_batch(),
         "step_floor_us": at_peak.weights_read(np.ones(1))[0] + at_peak.head_weights,
+        "launch_us": {
+            "beyond_graphs": launch_us(shape),
+            "enforce_eager": launch_us(shape, enforce_eager=True),
+        },
         "tile_edges": [asdict(each) for each in tiles.edges()],
         "tile_edges_unknown": tiles.reason or None,
         "priors": {name: asdict(prior) for name, prior in expected_coefficients(shape, gpu, tp=tp).items()},
@@ -122,8 +127,16 @@ def _time_rows(shape: ModelShape, gpu: Gpu, *, tp: int, pp: int) -> dict[str, st
     return {
         "B_sat": f"{at_peak.saturation_batch():,} tokens in a step saturate the GPU's compute",
         "a step takes at least": f"{floor_us / 1e3:.2f} ms to read the weights",
+        "without a CUDA graph": _launch_text(shape, gpu),
         "a token more takes": edges_text(tiles_of(shape, gpu, tp=tp)),
     }
+
+
+def _launch_text(shape: ModelShape, gpu: Gpu) -> str:
+    """Return how long a step takes at least that the CPU starts kernel by kernel, which steps these are, and whence."""
+    which = "with --enforce-eager" if shape.experts else "beyond the graphs' tokens, or with --enforce-eager"
+    here = "" if gpu.name in MEASURED_WITH else f"; not measured with {gpu.name}"
+    return f"{launch_us(shape, enforce_eager=True) / 1e3:.1f} ms at least ({which}{here})"
 
 
 def _tower(shape: ModelShape, gpu: Gpu, *, tp: int) -> dict[str, object] | None:

@@ -75,7 +75,31 @@ def run(
     options = simulation_options(
         twin, how, files, at=pacing.at, loop=pacing.loop, max_concurrency=pacing.max_concurrency
     )
+    if load.after is not None:
+        loads, options = _after(load.after, loads, options)
     simulate_each(twins, loads, output=twin.output, overwrite=files.overwrite, options=options)
+
+
+def _after(
+    path: Path, loads: list[tuple[str, str, Trace]], options: SimulationOptions
+) -> tuple[list[tuple[str, str, Trace]], SimulationOptions]:
+    """Return the loads behind another run's requests, and the options that measure from their beginning on."""
+    from replay.trace.measured_window import EVERYTHING, MeasuredPart
+    from traces import ConfigError, read_recorded
+    from traces.workload import behind
+
+    if options.how.measured != EVERYTHING:
+        raise ConfigError(
+            "--after: cannot be combined with --measure or --warmup-frac: it measures what is behind"
+        )
+    before = read_recorded(path)
+    joined = [(what, value, *behind(trace, before)) for what, value, trace in loads]
+    begin_us = joined[0][3]
+    tell_note(
+        f"{len(before):,} requests of {path} come first, unmeasured; the load begins at {begin_us / 1e6:,.0f} s"
+    )
+    how = replace(options.how, measured=MeasuredPart(from_us=begin_us))
+    return [each[:3] for each in joined], replace(options, how=how)
 
 
 def _with_trace(workload: WorkloadOptions, stem: Path | None) -> WorkloadOptions:

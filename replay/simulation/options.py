@@ -70,6 +70,14 @@ class LoadOptions:
             help="One simulation per value, side by side: rates (1,2,4) or numbers of users (concurrency=8,16).",
         ),
     ] = None
+    after: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TRACE",
+            help="A run before this one: its requests are simulated first, a minute before, so that prefix caches and "
+            "routers are as it leaves them. They are in no latency and no throughput.",
+        ),
+    ] = None
 
 
 @option_table

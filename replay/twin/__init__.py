@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from replay.twin.placeholder import placeholder_notes
     from replay.twin.profiled_table import AFTER, StepTableFile, write_step_tables
     from replay.twin.server.cuda_graphs import without_derived_launch
+    from replay.twin.step_tables.shipped_tables import ShippedTable, shipped_tables
 
 __all__ = [
     "AFTER",
@@ -23,11 +24,13 @@ __all__ = [
     "EXTENDED_MEANINGS",
     "FittedModel",
     "Setting",
+    "ShippedTable",
     "StepTableFile",
     "name_of",
     "physics_covers",
     "placeholder_notes",
     "read_config_text",
+    "shipped_tables",
     "twin_of",
     "usual_physics",
     "version_number",
@@ -42,11 +45,13 @@ _HOMES = {
     "EXTENDED_MEANINGS": "replay.twin.keys.latency_keys",
     "FittedModel": "replay.twin.defaults",
     "Setting": "replay.twin.keys.overlay",
+    "ShippedTable": "replay.twin.step_tables.shipped_tables",
     "StepTableFile": "replay.twin.profiled_table",
     "name_of": "replay.twin.config_write",
     "physics_covers": "replay.twin.latency",
     "placeholder_notes": "replay.twin.placeholder",
     "read_config_text": "replay.twin.config_read",
+    "shipped_tables": "replay.twin.step_tables.shipped_tables",
     "twin_of": "replay.twin.config_read",
     "usual_physics": "replay.twin.latency",
     "version_number": "replay.twin.defaults",

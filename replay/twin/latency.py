@@ -30,11 +30,13 @@ from replay.twin.on_record import (
     too_fast,
 )
 from replay.twin.own.custom_model import build, load_class
-from replay.twin.profiled_table import LEARNED, StepTableFile, read_profiled
+from replay.twin.profiled_table import LEARNED, StepTableFile, read_profiled, read_step_tables
+from replay.twin.step_tables.shipped_tables import ShippedTable, table_called, table_for
 from sim import DEFAULT_VERSION, InvalidConfig, minor_version
 from sim.latency import ALPHAS, Blackbox, Extended, LatencyModel, PeakTimes, Physics
 from traces import ConfigError
 from traces.strict.section import Section, read_section
+from traces.strict.whole_file import is_a_file
 
 DENSE_PHYSICS = "dense-2026"
 """The coefficients that physics uses for a model without experts."""
@@ -42,6 +44,9 @@ UNMEASURED_PHYSICS = "silicon-2026"
 """The same for a mixture of experts whose time was not measured: learned with a formula in its place."""
 EXPERTS_PHYSICS = "experts-2026"
 """The same where it was measured."""
+ROOFLINE_NEARER = frozenset({("MoE", "RTXPRO6000")})
+"""Classes of models and GPUs on whose measured servers roofline is nearer than physics, by a quarter in both TTFT and
+TPOT (docs/comparison.md, LLMServingSim's servers)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,16 +259,37 @@ def _way_in(asked: Asked, name: str, model: LatencyModel) -> tuple[str, ...]:
 
 
 def _read_profiled(asked: Asked) -> Chosen:
-    """Return a table of measured operators."""
-    model, table = read_profiled(asked.latency, folder=asked.folder)
-    note = (
-        "latency.table: of the checkpoint as it is; latency.quantization "
-        f"{asked.latency.text('quantization')} is in the KV cache's size alone"
-    )
-    notes = (note,) if _is_cut(asked.latency, folder=asked.folder) else ()
+    """Return a table of measured operators: the one that is named, else the one that ships for the server."""
+    named = asked.latency.text("table")
+    shipped = _shipped_table(asked, named)
+    notes: tuple[str, ...] = ()
+    if shipped is not None:
+        origin, table = shipped.name, shipped.read()
+        notes = () if "fitted_range" in asked.latency else (shipped.note,)
+    elif named is not None:
+        origin, table = str((asked.folder / named).resolve()), read_step_tables(asked.folder / named)
+        if _is_cut(asked.latency, folder=asked.folder):
+            told = f"of the checkpoint as it is; latency.quantization {asked.latency.text('quantization')} is in the "
+            notes = (f"latency.table: {told}KV cache's size alone",)
+    else:
+        asked.latency.fail(
+            "table",
+            got="nothing",
+            expected="the file that `vtwin predictor train` wrote, or a server with a table that ships "
+            "(`vtwin predictor list`)",
+        )
+    model = read_profiled(asked.latency, table, origin=origin)
     return Chosen(
         model=model, table=table, shape=asked.shape, notes=(*notes, *_way_in(asked, "profiled", model))
     )
+
+
+def _shipped_table(asked: Asked, named: str | None) -> ShippedTable | None:
+    """Return the table that ships by its name, or where nothing is named that of the server; None where none does."""
+    if named is not None:
+        return None if is_a_file(asked.folder / named) else table_called(named)
+    version = asked.root.text("vllm_version") or DEFAULT_VERSION
+    return table_for(asked.shape, asked.hardware, vllm_version=version)
 
 
 def _read_own(asked: Asked) -> Chosen:
@@ -356,7 +382,8 @@ def _read_auto(asked: Asked) -> Chosen:
 
     The order is that of the errors on measured servers (docs/comparison.md): physics is nearer to them than tables of
     kernels and roofline, in both classes of models and on each GPU, but where nobody measured the experts it is farther
-    off than tables. Weakly identified coefficients whose traces are not on record come after physics; where
+    off than tables. Roofline comes before it on the servers of ``ROOFLINE_NEARER``. Weakly identified coefficients
+    whose traces are not on record come after physics; where
     ``latency.defaults`` names them they are taken.
     """
     found = _entry_on_record(asked)
@@ -370,16 +397,25 @@ def _read_auto(asked: Asked) -> Chosen:
     has_table = "table" in asked.latency
     if has_table and not _is_physics_nearer(asked):
         return replace(_read_profiled(asked), reason=f"latency.model auto: profiled, since {missing}")
-    is_known = physics_covers(asked.shape)
-    model = "physics" if is_known else "roofline"
-    why = (
-        ""
-        if is_known
-        else "; roofline, since physics was learned on models with rotary attention and gated MLPs"
-    )
+    model, why = "physics", ""
+    if not physics_covers(asked.shape):
+        model = "roofline"
+        why = "; roofline, since physics was learned on models with rotary attention and gated MLPs"
+    elif _class_and_gpu(asked) in ROOFLINE_NEARER:
+        model, why = (
+            "roofline",
+            "; it is nearer than physics to a server with experts that was measured there",
+        )
     if has_table:
         why = "; it is nearer to measured servers than latency.table (model: profiled takes that)"
     return replace(_read_analytic(asked, model), reason=f"latency.model auto: {model}, since {missing}{why}")
+
+
+def _class_and_gpu(asked: Asked) -> tuple[str, str] | None:
+    """Return the class of the model and the GPU's name; None where the file does not say both."""
+    if asked.shape is None or asked.hardware is None:
+        return None
+    return "dense" if asked.shape.experts is None else "MoE", asked.hardware.gpu.name
 
 
 def _is_physics_nearer(asked: Asked) -> bool:

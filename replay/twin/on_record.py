@@ -174,13 +174,21 @@ def _gpu_name(name: str) -> str:
 def _has_shape(entry: DefaultsEntry, shape: ModelShape | None) -> bool:
     """Return whether an entry's model, if its config.json ships, has this architecture."""
     known = None if shape is None else shape_of_shipped(entry.model)
-    return shape is not None and known is not None and _made_as(known) == _made_as(shape)
+    return shape is not None and known is not None and made_as(known) == made_as(shape)
 
 
-def _made_as(shape: ModelShape) -> ModelShape:
+def made_as(shape: ModelShape) -> ModelShape:
     """Return a shape without the fields that do not affect step times."""
+    of_experts = shape.mlp_precision if shape.experts is None else shape.expert_precision
     return replace(
-        shape, name="", model_type="", max_model_len=0, left_out=(), vision=None, is_mm_prefix_lm=False
+        shape,
+        name="",
+        model_type="",
+        max_model_len=0,
+        left_out=(),
+        vision=None,
+        is_mm_prefix_lm=False,
+        expert_precision=of_experts,
     )
 
 

@@ -185,15 +185,11 @@ def _number(value: object, otherwise: int) -> int:
     return value if isinstance(value, int) else otherwise
 
 
-def read_profiled(section: Section, *, folder: Path) -> tuple[Profiled, StepTableFile]:
-    """Return the model that a ``latency: {model: profiled, …}`` section asks for, and its table's file.
+def read_profiled(section: Section, file: StepTableFile, *, origin: str) -> Profiled:
+    """Return the model that a ``latency: {model: profiled, …}`` section makes of a table.
 
-    Raises ConfigError, one line.
+    ``origin``: what ``latency.table`` calls it. Raises ConfigError, one line.
     """
-    named = section.text("table")
-    if named is None:
-        section.fail("table", got="nothing", expected="the file that `vtwin predictor train` wrote")
-    file = read_step_tables(folder / named)
     coefficients = section.section("coefficients")
     given: dict[str, Decimal] = {}
     if coefficients is not None:
@@ -201,9 +197,9 @@ def read_profiled(section: Section, *, folder: Path) -> tuple[Profiled, StepTabl
         read = {name: coefficients.decimal(name, expected="a number >= 0") for name in COEFFICIENTS}
         given = {name: value for name, value in read.items() if value is not None}
     try:
-        return model_of(file, origin=str((folder / named).resolve()), **given), file
+        return model_of(file, origin=origin, **given)
     except InvalidConfig as error:
-        raise ConfigError(f"{folder / named}: {error}") from error
+        raise ConfigError(f"{origin}: {error}") from error
 
 
 def profile_notes(file: StepTableFile, engine: EngineConfig) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from traces.workload.recorded.drawn_trace import DrawnTrace, drawn_trace, some_rows
     from traces.workload.recorded.from_trace import answer_decides, recorded_load, workload_of
     from traces.workload.recorded.resampling import requests_to_draw
+    from traces.workload.recorded.run_before import behind
     from traces.workload.recorded.served_lengths import as_sent, served_note
     from traces.workload.recorded.session_options import SessionOptions
     from traces.workload.recorded.session_starts import SessionStarts, is_first, started
@@ -58,6 +59,7 @@ __all__ = [
     "WorkloadOptions",
     "answer_decides",
     "as_sent",
+    "behind",
     "can_scale",
     "check_options",
     "check_output",
@@ -99,6 +101,7 @@ _HOMES = {
     "WorkloadOptions": "traces.workload.options",
     "answer_decides": "traces.workload.recorded.from_trace",
     "as_sent": "traces.workload.recorded.served_lengths",
+    "behind": "traces.workload.recorded.run_before",
     "can_scale": "traces.workload.contradictions",
     "check_options": "traces.workload.contradictions",
     "check_output": "traces.workload.contradictions",

@@ -12,6 +12,8 @@ Measured: an 8B model's steps beyond its graphs on an H100 machine, 20.3 to 23.3
 (github.com/vllm-project/vllm/issues/45709); a 7B model of 28 layers on A800, 22 ms with --enforce-eager, 790, for 13
 (github.com/vllm-project/vllm-omni/issues/7960).
 """
+MEASURED_WITH = ("H100", "L20", "A800")
+"""The GPUs of the machines on which that was measured."""
 
 
 def launch_us(shape: ModelShape, *, enforce_eager: bool = False) -> float:

@@ -78,9 +78,10 @@ PROFILED_KEYS: tuple[Key, ...] = (
     Key(
         path="latency.table",
         kind="text",
-        default="required with `profiled`",
-        meaning="`profiled` only. What `vtwin predictor train` wrote; relative to TWIN.yaml. `coefficients` is then "
-        "optional, and so are its alphas: `alpha0` and `alpha1` are then what was learned from measured servers.",
+        default="of `model_config` and `hardware`, where one ships",
+        meaning="`profiled` only. What `vtwin predictor train` wrote, relative to TWIN.yaml, or a table that ships, by "
+        "its name (`vtwin predictor list`). `coefficients` is then optional, and so are its alphas: `alpha0` and "
+        "`alpha1` are then what was learned from measured servers.",
     ),
 )
 
@@ -216,7 +217,7 @@ LATENCY_KEYS: tuple[Key, ...] = (
         "(docs/explanation/latency-models.md); `profiled`: measured operators, added up (`table`); `auto`: blackbox "
         "where defaults know the server (and not only by weakly identified coefficients without traces), else physics, "
         "else profiled where `table` is given, else roofline; profiled before physics where nobody measured the "
-        "experts; "
+        "experts, roofline before it for experts on an RTX PRO 6000; "
         "`FILE.py:Class`: your own, which needs `--allow-code` (docs/how-to/add-a-latency-model.md).",
         choices=LATENCY_MODELS,
     ),

@@ -1,13 +1,16 @@
-"""Steps outside CUDA graphs: how long they take at least, by the twin's model."""
+"""Steps outside CUDA graphs: how long they take at least, by the twin's model, and what is told of it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from sim.latency import Profiled
+from yaml import MappingNode
+
+from sim.latency import Analytic, Profiled
 
 if TYPE_CHECKING:
+    from replay.model.gpus import Gpu
     from replay.model.shape import ModelShape
     from replay.twin.twin_config import TwinConfig
     from sim import EngineConfig
@@ -35,12 +38,52 @@ def with_launch(
     It is set with a latency model that is derived from the model and the GPU. Coefficients that were fitted were so
     with the ``launch_us`` of their file, and without any where it has none.
     """
-    section, latency = root.section("engine"), root.section("latency")
-    is_written = section is not None and LAUNCH in section
-    is_fitted = latency is not None and "fitted_range" in latency
-    goes_by_gpu = hasattr(model, "peak") or isinstance(model, Profiled)
-    if is_written or is_fitted or shape is None or not goes_by_gpu or engine.batching != "vllm":
+    if _is_given(root) or shape is None or not _goes_by_gpu(model) or engine.batching != "vllm":
         return engine
     from replay.model.kernels.launch_time import launch_us
 
     return replace(engine, launch_us=launch_us(shape, enforce_eager=engine.enforce_eager))
+
+
+def without_captured_sizes(model: LatencyModel, engine: EngineConfig, root: Section) -> LatencyModel:
+    """Return roofline or physics that pads no step to a captured size where no step has a graph."""
+    if not engine.enforce_eager or not isinstance(model, Analytic):
+        return model
+    latency = root.section("latency")
+    coefficients = None if latency is None else latency.nodes.get("coefficients")
+    is_written = isinstance(coefficients, MappingNode) and any(
+        key.value == "max_capture_size" for key, _ in coefficients.value
+    )
+    return model if is_written else replace(model, max_capture_size=0)
+
+
+def eager_notes(engine: EngineConfig, root: Section, *, gpu: Gpu | None) -> tuple[str, ...]:
+    """Return what a run without CUDA graphs is told: how long its steps take at least, and on what that rests."""
+    if not engine.enforce_eager or _is_given(root):
+        return ()
+    if not engine.launch_us:
+        return (
+            "engine.enforce_eager: the steps' coefficients have it in them if they were fitted on such a server; else "
+            "engine.launch_us, what a step takes at least, is to be given: it is 0",
+        )
+    from replay.model.kernels.launch_time import LAUNCH_US_PER_LAYER, MEASURED_WITH
+
+    where = ", ".join(MEASURED_WITH)
+    if gpu is not None and gpu.name not in MEASURED_WITH:
+        where += f", not with {gpu.name}"
+    return (
+        f"engine.enforce_eager: each step takes {engine.launch_us / 1e3:.1f} ms at least (engine.launch_us), "
+        f"{LAUNCH_US_PER_LAYER:g} µs of CPU for each layer, as measured on machines with {where}",
+    )
+
+
+def _is_given(root: Section) -> bool:
+    """Return whether a file says what launches take, or has coefficients that were fitted with what it says."""
+    section, latency = root.section("engine"), root.section("latency")
+    is_written = section is not None and LAUNCH in section
+    return is_written or (latency is not None and "fitted_range" in latency)
+
+
+def _goes_by_gpu(model: LatencyModel) -> bool:
+    """Return whether a latency model follows from the model and the GPU."""
+    return hasattr(model, "peak") or isinstance(model, Profiled)

@@ -39,7 +39,7 @@ from replay.twin.latency import Chosen, check_keys, read_latency
 from replay.twin.on_record import shape_of_shipped
 from replay.twin.placeholder import placeholder_notes
 from replay.twin.profiled_table import profile_notes
-from replay.twin.server.cuda_graphs import with_launch
+from replay.twin.server.cuda_graphs import eager_notes, with_launch, without_captured_sizes
 from replay.twin.server.engine_section import (
     assumed_flags,
     other_places,
@@ -98,7 +98,7 @@ def read_server(
     doubts = (held_out.doubt,) if held_out is not None and held_out.doubt else ()
     found = TwinConfig(
         engine=whole.engine,
-        latency=chosen.model,
+        latency=without_captured_sizes(chosen.model, whole.engine, root),
         seed=seed,
         fitted=None if latency_model else read_fitted_range(root.section("latency")),
         pace=None if latency_model else read_pace(root.section("latency")),
@@ -203,6 +203,7 @@ def _notes(
         *stages_notes(engine, chosen.model),
         *draft_notes(root, engine, chosen.model),
         *whole.drafting,
+        *eager_notes(engine, root, gpu=hardware.gpu if hardware else None),
         *_entry_notes(chosen.entry),
         *(f"model config: {note}" for note in (chosen.shape.left_out if chosen.shape else ())),
         *whole.limits,

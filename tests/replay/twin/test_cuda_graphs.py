@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import vtwin
 from calibrate.fit.objective.fit_trace import fit_trace
 from calibrate.fit.pipeline import fit
 from replay import TwinConfig, simulate_trace
@@ -14,6 +16,7 @@ from replay.model.hf_config import read_model_config
 from replay.twin.config_read import load_config
 from replay.twin.config_write import dump_config
 from replay.twin.start.from_serve import start_from_serve, twin_text
+from sim.latency import Analytic
 from tests.calibrate.known_servers import observed, workload
 
 MODEL = "Qwen/Qwen3-14B"
@@ -73,6 +76,71 @@ def test_without_graphs_every_step_waits_and_their_memory_is_the_cache_s(tmp_pat
     run, _ = simulate_trace(lone, eager, record="none")
     took = run.requests["last_token_time_us"] - run.requests["content_first_time_us"]
     assert float(took.iloc[0]) / 49 == pytest.approx(eager.engine.launch_us, rel=0.05)
+
+
+@pytest.mark.parametrize("latency", ["physics", "roofline"])
+def test_without_graphs_no_step_is_padded_to_a_captured_size_unless_the_file_says_so(
+    tmp_path: Path, latency: str
+) -> None:
+    def takes(keys: str, of: str = latency) -> list[int]:
+        tokens = np.array([9, 16, 257, 272])
+        model = twin(tmp_path, keys, latency=of, model="Qwen/Qwen3-30B-A3B").latency
+        assert isinstance(model, Analytic)
+        return model.padded(tokens).tolist()  # type: ignore[no-any-return]
+
+    assert takes("") == [16, 16, 272, 272]
+    assert takes("enforce_eager: true") == [9, 16, 257, 272]
+    written = f"{latency}, coefficients: {{max_capture_size: 128}}"
+    assert takes("enforce_eager: true", written) == [16, 16, 257, 272]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "keys", "latency", "told"),
+    [
+        (
+            "H100",
+            "enforce_eager: true",
+            "physics",
+            "28.0 ms at least (engine.launch_us), 700 µs of CPU for each",
+        ),
+        ("B200", "enforce_eager: true", "physics", "H100, L20, A800, not with B200"),
+        (
+            "H100",
+            "enforce_eager: true",
+            BLACKBOX,
+            "engine.launch_us, what a step takes at least, is to be given",
+        ),
+        ("H100", "enforce_eager: true, launch_us: 9000", "physics", ""),
+        ("H100", "enforce_eager: true", f"{BLACKBOX}, fitted_range: {{rate_per_s: [1, 2]}}", ""),
+        ("H100", "", "physics", ""),
+    ],
+)
+def test_a_run_without_graphs_is_told_how_long_its_steps_take_at_least(
+    tmp_path: Path, gpu: str, keys: str, latency: str, told: str
+) -> None:
+    path = tmp_path / "twin.yaml"
+    path.write_text(TWIN.replace("B200", gpu).replace("KEYS", keys).replace("LATENCY", latency))
+    notes = [note for note in load_config(path).notes if note.startswith("engine.enforce_eager")]
+    assert [told in note for note in notes] == ([True] if told else [])
+
+
+def test_what_a_model_takes_without_graphs_is_shown_before_there_is_a_twin(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    documents = {}
+    for flag in ("", "--enforce-eager"):
+        asked = f"model info --model-config {OTHER} --gpu B200 --json {flag}"
+        assert vtwin.main(asked.split()) == 0
+        documents[flag] = json.loads(capsys.readouterr().out)
+    graphs, eager = documents[""], documents["--enforce-eager"]
+    assert graphs["memory"]["cuda_graph_bytes"] > eager["memory"]["cuda_graph_bytes"] == 0
+    assert eager["num_gpu_blocks"] > graphs["num_gpu_blocks"]
+    assert graphs["launch_us"] == {"beyond_graphs": 0, "enforce_eager": 700 * 36}
+    assert vtwin.main(["model", "info", "--model-config", MODEL, "--gpu", "H100"]) == 0
+    line = next(
+        each for each in capsys.readouterr().out.splitlines() if each.startswith("without a CUDA graph")
+    )
+    assert "28.0 ms at least (beyond the graphs' tokens, or with --enforce-eager)" in line
 
 
 def test_the_flag_of_vllm_serve_is_the_key(tmp_path: Path) -> None:

@@ -109,6 +109,24 @@ def test_auto_takes_the_best_at_hand_and_says_why(
     assert config.latency_reason in config.notes
 
 
+@pytest.mark.parametrize(
+    ("gpu", "model", "expected"),
+    [
+        ("RTXPRO6000", "Qwen/Qwen3-30B-A3B", Roofline),
+        ("RTXPRO6000", "Qwen/Qwen3-14B", Physics),
+        ("RTX4090", "Qwen/Qwen3-30B-A3B", Physics),
+    ],
+)
+def test_auto_takes_roofline_where_measured_servers_say_that_it_is_nearer(
+    tmp_path: Path, gpu: str, model: str, expected: type
+) -> None:
+    path = tmp_path / "twin.yaml"
+    path.write_text(f"hardware: {{gpu: {gpu}, tp: 4}}\nlatency: {{model: auto, model_config: {model}}}\n")
+    config = load_config(path)
+    assert type(config.latency) is expected
+    assert any("nearer than physics to a server" in note for note in config.notes) == (expected is Roofline)
+
+
 def test_auto_takes_roofline_for_what_physics_was_not_learned_on(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(
         '{"model_type": "gpt_neox", "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 8, '

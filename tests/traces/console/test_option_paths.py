@@ -16,6 +16,7 @@ CALLS = {
     **BASES,
     "report": ["t"],
     "demo": [],
+    "predictor list": [],
     "profiles list": ["twin.yaml"],
     "profiles show": ["twin.yaml"],
     "config show": ["--config", "twin.yaml"],

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from replay.gpus.known_errors import known_errors
+from replay.model import read_model_config
+from replay.twin.latency import ROOFLINE_NEARER
 from tests.traces.made import shared
 from tests.validation.scoreboard import inferencex, published_servers
 from tests.validation.scoreboard.__main__ import section
@@ -125,6 +127,23 @@ def test_nowhere_is_a_model_clearly_nearer_than_the_one_that_auto_takes(
     for name, found in rows.items():
         for other in others:
             assert min(np.array(found["physics"]) / found[other]) <= FAR, (name, other)
+
+
+def test_auto_takes_roofline_where_it_is_clearly_nearer_to_servers_of_a_gpu_that_physics_has_not_learned_from() -> (
+    None
+):
+    head, _, *lines = section("llmservingsim")[1].splitlines()[:6]
+    tools = [cell.strip() for cell in head.strip("|").split("|")]
+    errors: dict[tuple[str, str], list[list[list[float]]]] = {}
+    for server, line in zip(SERVERS, lines, strict=True):
+        cells = dict(zip(tools, (cell.replace("*", "") for cell in line.strip("|").split("|")), strict=True))
+        assert cells["server"].strip() == server.folder
+        kind = "dense" if read_model_config(server.model).experts is None else "MoE"
+        both = [[float(error) for error in cells[tool].split("/")[1:]] for tool in ("physics", "roofline")]
+        errors.setdefault((kind, server.folder.split("/")[0]), []).append(both)
+    assert len(errors) == 3
+    medians = {where: np.median(both, axis=0) for where, both in errors.items()}
+    assert {where for where, (ours, other) in medians.items() if min(ours / other) > FAR} == ROOFLINE_NEARER
 
 
 def test_a_table_is_nearer_where_nobody_measured_the_experts() -> None:

@@ -57,6 +57,11 @@ def started(trace: Trace, asked: SessionStarts) -> Trace:
         raise ConfigError(
             "--sessions, --session-rate, --think-time-scale, --max-think-time, --warm-start, --session-priority: got a "
             "trace without sessions, expected session_id and round_index"
+            + (
+                "; run and replay have --after TRACE for warm caches without sessions"
+                if asked.warm_start
+                else ""
+            )
         )
     if asked.warm_start is not None:
         trace = started_midway(trace, asked.warm_start, first_sessions=asked.at_once, seed=asked.seed)

@@ -1,0 +1,1 @@
+"""Step tables that ship: ``measured/`` has them, one file per server; ``measured/PROVENANCE.md`` says what of."""

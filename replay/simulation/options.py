@@ -159,7 +159,7 @@ class RunFileOptions:
 
 
 @option_table
-class RouterOptions:
+class BehindRouterOptions:
     """Servers behind a router, and what its decisions were worth."""
 
     instances: InstancesOption = None
@@ -242,7 +242,7 @@ class RunOptions:
         ),
     ] = True
     written: RunFileOptions = RunFileOptions()
-    router: RouterOptions = RouterOptions()
+    router: BehindRouterOptions = BehindRouterOptions()
 
 
 @option_table

@@ -120,5 +120,5 @@ PAGES: dict[Path, Callable[[], str]] = {
     ROOT / "docs/reference/importers.md": importers_page,
     ROOT / "docs/reference/metric-names.md": metric_names_page,
     DECISIONS / "README.md": decisions_page,
-    ROOT / "docs/validation.md": faults_page,
+    ROOT / "docs/validation/faults.md": faults_page,
 }

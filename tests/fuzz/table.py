@@ -1,4 +1,4 @@
-"""The table "faults tried and survived" of docs/validation.md, made from the tests' own lists."""
+"""The table "faults tried and survived" of docs/validation/faults.md, made from the tests' own lists."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.replay.sweeps.test_sweep import DAMAGES
 from tests.test_hostile_text import CALLS
 from tests.test_option_ranges import BASES, ENDS, REFUSED, app, commands_under, kind_of, numeric_options
 
-PAGE = ROOT / "docs" / "validation.md"
+PAGE = ROOT / "docs" / "validation" / "faults.md"
 BEGIN, END = "<!-- Begin of faults: made by `make docs` -->", "<!-- End of faults -->"
 FILES_BEGIN, FILES_END = "<!-- Begin of files: made by `make docs` -->", "<!-- End of files -->"
 RESULTS, SURVEY = FOLDER / "results.json", FOLDER / "survey.json"

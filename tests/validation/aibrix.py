@@ -214,7 +214,7 @@ def table(data: Path) -> str:
     plain, plain_latency = plain_engine(), idle.latency(steps_per_prompt=3)
     loose = partial(
         prefix_cache, most_apart=16, num_deviations=2
-    )  # the README's limits; see docs/validation.md
+    )  # the README's limits; see docs/validation/clusters.md
     tier_latency = idle_tiered.latency(steps_per_prompt=1)
     cases: dict[str, tuple[pd.DataFrame, EngineConfig, Extended, Callable[[int], RoutingPolicy], int]] = {
         "kube-proxy": (naive, plain, plain_latency, lambda _: KubeProxy(), 8),

@@ -27,7 +27,7 @@ from traces.run_slo import RunLimit
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 LOAD = ("--prompt-tokens", "500", "--output-tokens", "60", "--num-requests", "4000", "--seeds", "1")
-VALIDATION = Path(__file__).parents[3] / "docs" / "validation.md"
+VALIDATION = Path(__file__).parents[3] / "docs" / "validation" / "unmeasured-servers.md"
 
 
 def compared(capsys: pytest.CaptureFixture[str], *options: str, code: int = 0) -> list[dict[str, object]]:

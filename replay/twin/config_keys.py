@@ -7,7 +7,7 @@ from dataclasses import Field, fields
 from functools import lru_cache
 from typing import get_args, get_type_hints
 
-from replay.twin.keys.cluster_keys import CLUSTER_KEYS
+from replay.twin.keys.cluster_keys import cluster_keys
 from replay.twin.keys.engine_meanings import ENGINE_MEANINGS, FOLLOWING
 from replay.twin.keys.hardware_keys import HARDWARE_KEYS
 from replay.twin.keys.key import Key, Kind
@@ -106,6 +106,7 @@ FOREIGN_NAMES: Mapping[str, str] = {
 """Other tools' names of these keys, for the hint of an unknown key."""
 
 
+@lru_cache(maxsize=1)
 def all_keys() -> tuple[Key, ...]:
     """Return every key in the order of the file."""
     top = {key.path: key for key in TOP_KEYS}
@@ -118,7 +119,7 @@ def all_keys() -> tuple[Key, ...]:
         UNIT_KEY,
         *LATENCY_KEYS,
         *HARDWARE_KEYS,
-        *CLUSTER_KEYS,
+        *cluster_keys(),
         top["seed"],
     )
 

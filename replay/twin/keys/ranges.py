@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 import yaml
 
 from replay.argument_ranges import GPUS
+from replay.twin.keys.cluster_keys import CLUSTER
+from replay.twin.keys.key import ranges_of
 from traces import ConfigError
 from traces.strict.section import Section
 from traces.strict.yaml_nodes import is_null, line_of, place
@@ -16,7 +18,6 @@ _RATE = (1e-6, 1e9)
 _TIME_US = (0, 1e9)
 RANGES: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("hardware.tp", "hardware.pp", "hardware.dp", "hardware.gpus_per_node"), _GPUS),
-    **dict.fromkeys(("cluster.gpus_per_instance", "cluster.pools.gpus_per_instance"), _GPUS),
     **dict.fromkeys(
         (f"hardware.{name}" for name in ("network_us", "nccl_launch_us", "nccl_skew_us")), _TIME_US
     ),
@@ -32,22 +33,9 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "latency.defaults.tp": _GPUS,
     "engine.kv_transfer_bandwidth": _RATE,
     "engine.lora_step_factor": (1, 1e6),
-    "cluster.cost_per_gpu_hour": (0, 1e9),
-    "cluster.pools.cost_per_gpu_hour": (0, 1e9),
-    "cluster.retries.max_attempts": (2, 1000),
-    "cluster.disaggregation.kv_bandwidth_gbps": (1e-3, 1e6),
-    "cluster.disaggregation.kv_bytes_per_token": (1, 1e8),
-    "cluster.failures.mtbf_us": (1000, 1e15),
-    **dict.fromkeys((f"cluster.autoscaler.{name}" for name in ("interval_us", "repeat_us")), (1000, 1e15)),
-    "cluster.autoscaler.max_instances": (1, 100_000),
-    "cluster.autoscaler.target": (1e-9, 1e12),
-    "cluster.routing.clients": (1, 100_000),
-    "cluster.routing.prefix_capacity_blocks": (1, 1e9),
-    "cluster.node_pools.max_nodes": (1, 100_000),
+    **ranges_of("cluster", CLUSTER),
 }
 """The least above 0 and the most by the key's path, in the key's unit. Other keys have ranges where they are read."""
-MAPPINGS = ("cluster.flow_control.slo_targets_us",)
-"""Keys whose mappings have the user's own names."""
 
 
 def check_ranges(root: Section) -> None:
@@ -55,8 +43,6 @@ def check_ranges(root: Section) -> None:
     for key, node in root.nodes.items():
         for path, value in _scalars(key, node):
             where = f"({place(root.file, line_of(value))})"
-            if path in MAPPINGS and not is_null(value):
-                raise ConfigError(f"{path}: got {value.value!r}, expected a mapping {where}")
             if path not in RANGES or is_null(value):
                 continue
             low, high = RANGES[path]

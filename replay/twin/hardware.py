@@ -14,7 +14,7 @@ from replay.model.gpus import NUMBERS, Gpu, find_gpu, read_gpu
 from replay.model.layout import ONE_NODE, All2AllBackend, Layout
 from replay.model.shape import ModelShape
 from replay.model.vision.tower import MMEncoderTPMode
-from sim import DEFAULT_VERSION, EngineConfig, InvalidConfig
+from sim import DEFAULT_VERSION, EngineConfig, EngineSettings, InvalidConfig
 from sim.latency import LatencyModel, PeakTimes
 from traces import ConfigError
 from traces.strict.section import Section
@@ -241,7 +241,7 @@ def capacity_of(
     shape: ModelShape,
     hardware: Hardware,
     *,
-    engine: EngineConfig,
+    engine: EngineSettings,
     vllm_version: str,
     disables_hybrid: bool = False,
     drafter: Drafter | None = None,

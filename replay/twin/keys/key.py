@@ -159,7 +159,8 @@ def _default(field: Field[Any] | None) -> str:
         return "none"
     if field.default is MISSING:
         return "required"
-    return str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
+    value = field.default
+    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def least_of(cls: type[Any], name: str) -> int:

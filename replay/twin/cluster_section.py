@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from replay.twin.keys.cluster_keys import CLUSTER
+from replay.twin.keys.cluster_keys import CLUSTER, keys_held_by
 from replay.twin.keys.cluster_settings import (
     built,
     flow_text,
@@ -22,6 +22,7 @@ from replay.twin.keys.cluster_settings import (
     translated,
 )
 from replay.twin.keys.key import names_under
+from replay.twin.keys.read_keys import values_of
 from replay.twin.own.custom_model import load_function, place_of_function
 from sim import Compatibility, EngineConfig, InvalidConfig
 from sim.latency import LatencyModel
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
         ClusterConfig,
         Disaggregation,
         Pool,
-        Role,
         RoutingPolicy,
         SnapshotIntervals,
     )
@@ -42,6 +42,12 @@ if TYPE_CHECKING:
 
 PER_POOL = ("engine", "latency", "hardware")
 """Sections of the top level for which a pool may have its own keys."""
+
+OF_ALL_POOLS = ("cost_per_gpu_hour",)
+"""Values of ``cluster`` that pools have without saying it."""
+
+OF_A_POOL = ("name", "role")
+"""Keys that ``cluster`` does not have itself."""
 
 OWN_WAY = ("disaggregation", "snapshot_interval_us")
 """Sections of ``cluster`` that are more than the settings of one dataclass."""
@@ -142,18 +148,13 @@ def read_cluster(
 
     pools = list(section.sections("pools")) or [section]
     nodes = listed(NodePool, section, "node_pools")
+    only_nodes = nodes[0].name if len(nodes) == 1 else None
     priorities = section.section("slo_priorities")
 
     def build() -> ClusterConfig:
         return ClusterConfig(
             pools=tuple(
-                _read_pool(
-                    pool,
-                    section,
-                    server,
-                    num_gpus=num_gpus,
-                    only_nodes=nodes[0].name if len(nodes) == 1 else None,
-                )
+                _read_pool(pool, section, server, {"gpus_per_instance": num_gpus, "node_pool": only_nodes})
                 for pool, server, num_gpus in zip(pools, servers, gpus or [1] * len(servers), strict=True)
             ),
             routing=_read_routing(section, folder=folder, vllm_version=vllm_version) or RoundRobin(),
@@ -164,8 +165,8 @@ def read_cluster(
             slo_priorities={} if priorities is None else plain_section(priorities),
             compatibility=compatibility,
             seed=seed,
-            lockstep=section.boolean("lockstep") or False,
             node_pools=nodes,
+            **values_of(section, keys_held_by(ClusterConfig, "")),
             **parts_of(ClusterConfig, section, other_than=OWN_WAY),
         )
 
@@ -173,30 +174,23 @@ def read_cluster(
 
 
 def _read_pool(
-    pool: Section,
-    section: Section,
-    server: tuple[EngineConfig, LatencyModel],
-    *,
-    num_gpus: int,
-    only_nodes: str | None,
+    pool: Section, section: Section, server: tuple[EngineConfig, LatencyModel], usual: Mapping[str, object]
 ) -> Pool:
-    """Return a pool of servers like this one; what it does not say itself is as ``section``, the cluster's, says."""
+    """Return a pool of servers like this one; what it does not say itself is as ``section``, the cluster's, says.
+
+    ``usual``: what else it has without saying it.
+    """
     from sim.cluster import Pool
 
-    return Pool(
-        engine=server[0],
-        latency=server[1],
-        instances=pool.integer("instances", least=1) or 1,
-        name=(pool.text("name") or "") if pool is not section else "",
-        role=_read_role(pool) if pool is not section else "shared",
-        gpus_per_instance=pool.integer("gpus_per_instance", least=1) or num_gpus,
-        cost_per_gpu_hour=_read_cost(pool, section),
-        node_pool=pool.text("node_pool") or only_nodes,
-        **{
-            **parts_of(Pool, section, other_than=PER_POOL),
-            **parts_of(Pool, pool, other_than=PER_POOL),
-        },
-    )
+    keys = keys_held_by(Pool, "pools")
+    given: dict[str, Any] = {
+        **usual,
+        **values_of(section, [key for key in keys if key.name in OF_ALL_POOLS]),
+        **values_of(pool, [key for key in keys if pool is not section or key.name not in OF_A_POOL]),
+        **parts_of(Pool, section, other_than=PER_POOL),
+        **parts_of(Pool, pool, other_than=PER_POOL),
+    }
+    return Pool(engine=server[0], latency=server[1], **given)
 
 
 def with_overrides(
@@ -220,20 +214,6 @@ def with_overrides(
             cure = f"; several side by side: --set cluster.routing.policy={routing}" if "," in routing else ""
             raise ConfigError(f"--routing: {str(error).removeprefix('routing.policy: ')}{cure}") from error
     return cluster
-
-
-def _read_cost(pool: Section, section: Section) -> float:
-    """Return what a GPU of a pool costs per hour, by the pool, or the cluster; None without a price."""
-    for part in (pool, section):
-        if "cost_per_gpu_hour" in part:
-            return float(part.decimal("cost_per_gpu_hour", expected="a number >= 0") or 0)
-    return 0.0
-
-
-def _read_role(pool: Section) -> Role:
-    from sim.cluster import Role
-
-    return cast(Role, pool.text("role", choices=get_args(Role)) or "shared")
 
 
 def _read_disaggregation(

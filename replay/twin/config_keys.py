@@ -7,9 +7,9 @@ from dataclasses import Field, fields
 from functools import lru_cache
 from typing import get_args, get_type_hints
 
+from replay.twin.hardware import hardware_keys
 from replay.twin.keys.cluster_keys import cluster_keys
 from replay.twin.keys.engine_meanings import ENGINE_MEANINGS, FOLLOWING
-from replay.twin.keys.hardware_keys import HARDWARE_KEYS
 from replay.twin.keys.key import Key, Kind
 from replay.twin.keys.latency_keys import LATENCY_KEYS
 from replay.twin.kv_cache.groups import GROUP_KEYS
@@ -118,7 +118,7 @@ def all_keys() -> tuple[Key, ...]:
         RETENTION_KEY,
         UNIT_KEY,
         *LATENCY_KEYS,
-        *HARDWARE_KEYS,
+        *hardware_keys(),
         *cluster_keys(),
         top["seed"],
     )

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from decimal import Decimal
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, cast, get_args
+from typing import TYPE_CHECKING
 
 import yaml
 
-from replay.model.gpus import NUMBERS, Gpu, find_gpu, read_gpu
-from replay.model.layout import ONE_NODE, All2AllBackend, Layout
+from replay.model.gpus import Gpu, find_gpu, read_gpu
+from replay.model.layout import ONE_NODE, Layout
 from replay.model.shape import ModelShape
 from replay.model.vision.tower import MMEncoderTPMode
+from replay.twin.keys.hardware_keys import HARDWARE
+from replay.twin.keys.key import Key, Said, keys_of, names_under
+from replay.twin.keys.read_keys import values_of
 from sim import DEFAULT_VERSION, EngineConfig, EngineSettings, InvalidConfig
 from sim.latency import LatencyModel, PeakTimes
 from traces import ConfigError
@@ -24,24 +27,8 @@ if TYPE_CHECKING:
     from replay.model.gpu_memory import KvCacheSize
     from replay.model.layers.drafter import Drafter
 
-LAYOUT_KEYS = (
-    *("pp", "dp", "enable_expert_parallel", "all2all_backend"),
-    *("gpus_per_node", "network_gb_per_s", "network_us", "nccl_launch_us", "nccl_skew_us"),
-)
 OF_KV_CACHE = ("pp", "dp")
-"""Those that bear on the size of the KV cache, too."""
-OFFLOAD_KEYS = ("kv_offloading_size", "kv_offload_gb_per_s")
-HARDWARE_KEYS = (
-    "gpu",
-    "tp",
-    "gpu_memory_utilization",
-    "kv_cache_memory_bytes",
-    "name",
-    "mm_encoder_tp_mode",
-    *LAYOUT_KEYS,
-    *OFFLOAD_KEYS,
-    *NUMBERS,
-)
+"""Keys of a layout that bear on the size of the KV cache, too."""
 FOREIGN_NAMES = {
     "tensor_parallel_size": "tp",
     "pipeline_parallel_size": "pp",
@@ -106,7 +93,8 @@ class Hardware:
         ``ranks``: how many engines are simulated in step; None where none are, 0 where it is not known.
         """
         if not hasattr(model, "peak"):
-            written = [name for name in LAYOUT_KEYS if name in self.written and name != "pp"]
+            of_layout = {"nccl_launch_us", *_names(Layout)}
+            written = [name for name in HARDWARE if name in of_layout and name in self.written]
             return _without_peak(written, model)
         notes = []
         if model.peak.ep > 1 and not self.layout.enable_expert_parallel:
@@ -129,6 +117,16 @@ class Hardware:
         return tuple(notes)
 
 
+def _names(cls: type[Hardware | Layout | Gpu]) -> list[str]:
+    return [field.name for field in fields(cls)]
+
+
+@lru_cache(maxsize=1)
+def hardware_keys() -> tuple[Key, ...]:
+    """Return the keys of ``hardware``, as the server's hardware, its layout and its GPU have them."""
+    return keys_of("hardware", HARDWARE, {"": (Hardware, Layout, Gpu)})
+
+
 def read_hardware(root: Section) -> Hardware | None:
     """Return the ``hardware`` section: a name of the table, or a mapping; None where there is none.
 
@@ -143,24 +141,18 @@ def read_hardware(root: Section) -> Hardware | None:
         return Hardware(gpu=find_gpu(str(node.value), where=where), pp=stages or 1)
     section = root.section("hardware", expected="a GPU's name, or a mapping")
     assert section is not None  # noqa: S101 - the key is there
-    section.refuse_unknown(HARDWARE_KEYS, elsewhere=FOREIGN_NAMES)
-    named = section.text("gpu")
-    share = section.decimal("gpu_memory_utilization", expected="a share of the memory", least=Decimal("0.01"))
+    section.refuse_unknown([*names_under("", HARDWARE), "name"], elsewhere=FOREIGN_NAMES)
+    given = values_of(section, hardware_keys())
+    named, tiers = given.pop("gpu", None), given.pop("kv_offloading_size", None)
+    own, of_layout = (
+        {name: given[name] for name in _names(cls) if name in given} for cls in (Hardware, Layout)
+    )
     return Hardware(
         gpu=read_gpu(section, base=find_gpu(named, where=where) if named else None),
-        tp=section.integer("tp", least=1) or 1,
-        pp=_stages(section, stages),
-        layout=_read_layout(section),
-        gpu_memory_utilization=None if share is None else float(share),
-        kv_cache_memory_bytes=section.integer("kv_cache_memory_bytes", least=1),
-        nccl_launch_us=_number(section, "nccl_launch_us", unit="µs", default=None),
-        kv_offloading_size=_number(section, "kv_offloading_size", unit="GiB", default=None) or None,
-        kv_offload_gb_per_s=_positive(section, "kv_offload_gb_per_s"),
-        mm_encoder_tp_mode=cast(
-            MMEncoderTPMode,
-            section.text("mm_encoder_tp_mode", choices=get_args(MMEncoderTPMode)) or "weights",
-        ),
+        layout=Layout(**of_layout),
+        kv_offloading_size=tiers or None,
         written=tuple(section.nodes),
+        **own | {"pp": _stages(section, stages)},
     )
 
 
@@ -190,34 +182,6 @@ def stages_notes(engine: EngineConfig, model: LatencyModel) -> tuple[str, ...]:
         f"engine.pipeline_parallel_size {stages}: a step's time is taken for that of a batch through all stages, and "
         "divided evenly among them",
     )
-
-
-def _read_layout(section: Section) -> Layout:
-    """Return the keys of ``hardware`` about engines in step, experts and nodes."""
-    usual = ONE_NODE
-    backend = section.text("all2all_backend", choices=get_args(All2AllBackend))
-    network = _number(section, "network_gb_per_s", unit="GB/s", default=usual.network_gb_per_s)
-    if not network:
-        section.fail("network_gb_per_s", got="0", expected="a number of GB/s > 0")
-    return Layout(
-        dp=section.integer("dp", least=1) or usual.dp,
-        enable_expert_parallel=section.boolean("enable_expert_parallel") or False,
-        all2all_backend=cast(All2AllBackend, backend or usual.all2all_backend),
-        gpus_per_node=section.integer("gpus_per_node", least=1) or usual.gpus_per_node,
-        network_gb_per_s=network,
-        network_us=_number(section, "network_us", unit="µs", default=usual.network_us) or 0.0,
-        nccl_skew_us=_number(section, "nccl_skew_us", unit="µs", default=usual.nccl_skew_us) or 0.0,
-    )
-
-
-def _positive(section: Section, key: str) -> float | None:
-    value = section.decimal(key, expected="a number > 0", least=Decimal("1e-9"))
-    return None if value is None else float(value)
-
-
-def _number(section: Section, key: str, *, unit: str, default: float | None) -> float | None:
-    value = section.decimal(key, expected=f"a number of {unit} >= 0")
-    return default if value is None else float(value)
 
 
 def read_shape(latency: Section, *, folder: Path) -> ModelShape | None:
@@ -311,23 +275,12 @@ def peak_of(
 
 def read_peak(section: Section) -> PeakTimes:
     """Return the times that ``latency.peak`` writes out, in µs. Raises ConfigError."""
-    known = {field.name: str(field.type) for field in fields(PeakTimes)}
-    section.refuse_unknown(known)
-    given: dict[str, object] = {}
-    for name, kind in known.items():
-        if name not in section:
-            continue
-        if kind == "bool":
-            given[name] = section.boolean(name)
-        elif kind == "int":
-            given[name] = section.integer(name, least=0)
-        elif kind.startswith("tuple"):
-            given[name] = section.numbers(name)
-        else:
-            value = section.decimal(name, expected="a number of µs >= 0")
-            given[name] = float(value) if value is not None else 0.0
+    keys = keys_of(
+        "latency.peak", {field.name: Said("", unit="µs") for field in fields(PeakTimes)}, {"": (PeakTimes,)}
+    )
+    section.refuse_unknown([key.name for key in keys])
     try:
-        return PeakTimes(**given)  # type: ignore[arg-type]  # every value was read by its field's type
+        return PeakTimes(**values_of(section, keys))
     except (InvalidConfig, TypeError) as error:
         raise ConfigError(f"latency.peak: {error} ({section.file}:{section.line})") from error
 

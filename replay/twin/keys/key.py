@@ -8,10 +8,12 @@ from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from replay.argument_ranges import GPUS as _GPUS
 from sim import InvalidConfig
 
 Kind = Literal["integer", "boolean", "fraction", "number", "numbers", "choice", "text", "decimal", "mapping"]
 Range = tuple[float, float]
+GPUS: Range = (_GPUS.least, _GPUS.most)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +26,26 @@ class Key:
     meaning: str
     choices: tuple[str, ...] = ()
     least: int = 0
+    within: Range | None = None
+    unit: str = ""
+
+    @property
+    def name(self) -> str:
+        """The last part of the path, as its section has it."""
+        return self.path.rpartition(".")[2]
+
+    @property
+    def is_above_zero(self) -> bool:
+        """Whether 0 is none of its numbers."""
+        return self.within is not None and self.within[0] > 0
+
+    @property
+    def wanted(self) -> str:
+        """The numbers that are allowed, as messages give them."""
+        if self.kind == "fraction":
+            return "a fraction in (0, 1]" if self.is_above_zero else "a fraction in [0, 1)"
+        unit = f" of {self.unit}" if self.unit else ""
+        return f"a number{unit} {'>' if self.is_above_zero else '>='} 0"
 
     @property
     def expected(self) -> str:
@@ -39,6 +61,7 @@ class Said:
 
     ``default``, ``kind``, ``choices``, ``least``: where they do not follow from the field that holds the value, or no
     field does. ``within``: the least above 0 and the most, in the key's unit; None: no limit but the field's own.
+    ``unit``: as messages name it.
     """
 
     meaning: str
@@ -47,6 +70,7 @@ class Said:
     choices: tuple[str, ...] = ()
     least: int | None = None
     within: Range | None = None
+    unit: str = ""
 
 
 Sayings = dict[str, str | Said]
@@ -54,7 +78,10 @@ Sayings = dict[str, str | Said]
 Holders = Mapping[str, tuple[type[Any], ...]]
 """By the path of a section, the dataclasses whose fields hold its values: of a section with policies, each one's."""
 
-_KINDS: Mapping[object, Kind] = {int: "integer", bool: "boolean", float: "number", str: "text"}
+_KINDS: Mapping[object, Kind] = {
+    **{int: "integer", bool: "boolean", float: "number", str: "text"},
+    tuple[float, ...]: "numbers",
+}
 _SOME: Mapping[object, object] = {int: 1, float: 1.0, str: "a"}
 """A value of each kind that any setting takes."""
 
@@ -124,6 +151,8 @@ def _key(section: str, name: str, said: Said, holders: Holders) -> Key:
         meaning=said.meaning,
         choices=said.choices or _choices(hint, default),
         least=least or 0,
+        within=said.within,
+        unit=said.unit,
     )
 
 
@@ -160,7 +189,13 @@ def _default(field: Field[Any] | None) -> str:
     if field.default is MISSING:
         return "required"
     value = field.default
-    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+    return (
+        f"{value:g}"
+        if isinstance(value, float)
+        else str(value).lower()
+        if isinstance(value, bool)
+        else str(value)
+    )
 
 
 def least_of(cls: type[Any], name: str) -> int:

@@ -6,33 +6,18 @@ from collections.abc import Iterator, Mapping
 
 import yaml
 
-from replay.argument_ranges import GPUS
 from replay.twin.keys.cluster_keys import CLUSTER
-from replay.twin.keys.key import ranges_of
+from replay.twin.keys.hardware_keys import HARDWARE
+from replay.twin.keys.key import GPUS, ranges_of
 from traces import ConfigError
 from traces.strict.section import Section
 from traces.strict.yaml_nodes import is_null, line_of, place
 
-_GPUS = (GPUS.least, GPUS.most)
-_RATE = (1e-6, 1e9)
-_TIME_US = (0, 1e9)
 RANGES: Mapping[str, tuple[float, float]] = {
-    **dict.fromkeys(("hardware.tp", "hardware.pp", "hardware.dp", "hardware.gpus_per_node"), _GPUS),
-    **dict.fromkeys(
-        (f"hardware.{name}" for name in ("network_us", "nccl_launch_us", "nccl_skew_us")), _TIME_US
-    ),
-    **dict.fromkeys(
-        (f"hardware.{name}_gb_per_s" for name in ("network", "kv_offload", "bandwidth", "link")), _RATE
-    ),
-    **dict.fromkeys((f"hardware.tflops_{name}" for name in ("16bit", "fp8", "fp4")), _RATE),
-    "hardware.tops_int8": _RATE,
-    "hardware.memory_gib": (1e-3, 1e6),
-    "hardware.gpu_memory_utilization": (1e-3, 1),
-    "hardware.kv_cache_memory_bytes": (1, 1e15),
-    "hardware.kv_offloading_size": (0, 1e6),
-    "latency.defaults.tp": _GPUS,
-    "engine.kv_transfer_bandwidth": _RATE,
+    "latency.defaults.tp": GPUS,
+    "engine.kv_transfer_bandwidth": (1e-6, 1e9),
     "engine.lora_step_factor": (1, 1e6),
+    **ranges_of("hardware", HARDWARE),
     **ranges_of("cluster", CLUSTER),
 }
 """The least above 0 and the most by the key's path, in the key's unit. Other keys have ranges where they are read."""

@@ -9,6 +9,7 @@ from replay.twin.config_keys import FOREIGN_NAMES, RULES_VERSION, VERSION, engin
 from replay.twin.drafts import without_drafts
 from replay.twin.engine_defaults import LIMITS, Server, with_defaults
 from replay.twin.keys.key import Key
+from replay.twin.keys.read_keys import value_of
 from replay.twin.kv_cache.groups import (
     GROUP_KEYS,
     GROUPS,
@@ -55,9 +56,7 @@ def read_engine(
         keys = engine_keys()
         names = [key.path.split(".")[1] for key in (*keys, *GROUP_KEYS, RETENTION_KEY, UNIT_KEY)]
         section.refuse_unknown(names, elsewhere=other_places())
-        given = without_drafts(
-            {key.path.removeprefix("engine."): _engine_value(section, key) for key in keys}
-        )
+        given = without_drafts({key.name: _engine_value(section, key) for key in keys})
         drafting_method(section)  # a wrong version is reported before missing settings of its drafts
     if root.text("compatibility", choices=get_args(Compatibility)) == "blis":
         given["compatibility"] = "blis"
@@ -94,18 +93,8 @@ def written_keys(root: Section) -> frozenset[str]:
 
 
 def _engine_value(section: Section, key: Key) -> object:
-    name = key.path.removeprefix("engine.")
-    if key.kind == "numbers":
-        return section.fractions(name)
-    if key.kind == "integer":
-        return section.integer(name, least=key.least)
-    if key.kind == "boolean":
-        return section.boolean(name)
-    if key.kind in ("fraction", "number"):
-        expected = "a fraction in [0, 1)" if key.kind == "fraction" else "a number >= 0"
-        value = section.decimal(name, expected=expected)
-        return None if value is None else float(value)
-    return section.text(name, choices=key.choices)
+    """Return a key's value; the engine's lists are shares."""
+    return section.fractions(key.name) if key.kind == "numbers" else value_of(section, key)
 
 
 def as_settings(engine: EngineSettings) -> EngineSettings:

@@ -257,17 +257,16 @@ def test_every_setting_of_the_simulator_has_a_key() -> None:
 
 
 def test_a_default_that_is_said_as_a_number_is_the_simulators() -> None:
-    plain = {key.path: key for key in cluster_keys()}
+    kinds = {key.path: key.kind for key in cluster_keys()}
     holders = {**holders_of(Pool), **holders_of(ClusterConfig), "": (ClusterConfig, Pool)}
-    checked = 0
-    for name, saying in CLUSTER.items():
-        said, (above, _, own) = said_of(saying).default, name.rpartition(".")
-        if said is None or not said.isdecimal() or plain[f"cluster.{name}"].kind != "number":
-            continue
+    said = {name: said_of(saying).default for name, saying in CLUSTER.items()}
+    numbers = {name: default for name, default in said.items() if default and default[0].isdecimal()}
+    checked = {name for name in numbers if kinds[f"cluster.{name}"] == "number"}
+    assert len(checked) == 6
+    for name in checked:
+        above, _, own = name.rpartition(".")
         field = next(item for cls in holders[above] for item in fields(cls) if item.name == own)
-        assert float(said) == field.default
-        checked += 1
-    assert checked == 7
+        assert float(numbers[name]) == field.default
 
 
 def test_policies_and_bounds_of_the_table_are_the_simulators() -> None:

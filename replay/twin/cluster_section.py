@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from replay.twin.keys.cluster_keys import CLUSTER, keys_held_by
+from replay.twin.keys.cluster_keys import CLUSTER
 from replay.twin.keys.cluster_settings import (
     built,
     flow_text,
@@ -21,7 +21,7 @@ from replay.twin.keys.cluster_settings import (
     refuse_missing,
     translated,
 )
-from replay.twin.keys.key import names_under
+from replay.twin.keys.key import keys_held_by, names_under
 from replay.twin.keys.read_keys import values_of
 from replay.twin.own.custom_model import load_function, place_of_function
 from sim import Compatibility, EngineConfig, InvalidConfig
@@ -166,7 +166,7 @@ def read_cluster(
             compatibility=compatibility,
             seed=seed,
             node_pools=nodes,
-            **values_of(section, keys_held_by(ClusterConfig, "")),
+            **values_of(section, keys_held_by("cluster", CLUSTER, ClusterConfig)),
             **parts_of(ClusterConfig, section, other_than=OWN_WAY),
         )
 
@@ -182,7 +182,7 @@ def _read_pool(
     """
     from sim.cluster import Pool
 
-    keys = keys_held_by(Pool, "pools")
+    keys = keys_held_by("cluster", CLUSTER, Pool, "pools")
     given: dict[str, Any] = {
         **usual,
         **values_of(section, [key for key in keys if key.name in OF_ALL_POOLS]),

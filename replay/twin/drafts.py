@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from replay.model.drafting.read_drafter import HeadMethod
     from replay.model.layers.drafter import Drafter
+    from replay.model.layout import Hardware
     from replay.model.shape import ModelShape
-    from replay.twin.hardware import Hardware
     from sim import EngineSettings
     from sim.latency import LatencyModel
     from traces.strict.section import Section

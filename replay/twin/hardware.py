@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from functools import lru_cache
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
 
-from replay.model.gpus import Gpu, find_gpu, read_gpu
-from replay.model.layout import ONE_NODE, Layout
+from replay.model.gpus import NUMBERS, find_gpu, read_gpu
+from replay.model.layout import Hardware, Layout
 from replay.model.shape import ModelShape
-from replay.model.vision.tower import MMEncoderTPMode
-from replay.twin.keys.hardware_keys import HARDWARE
-from replay.twin.keys.key import Key, Said, keys_of, names_under
-from replay.twin.keys.read_keys import values_of
+from replay.twin.keys.hardware_keys import HARDWARE, hardware_keys
+from replay.twin.keys.key import Sayings, keys_held_by, keys_of, names_under
+from replay.twin.keys.latency_keys import LATENCY
+from replay.twin.keys.read_keys import held_by, values_of
 from sim import DEFAULT_VERSION, EngineConfig, EngineSettings, InvalidConfig
 from sim.latency import LatencyModel, PeakTimes
 from traces import ConfigError
@@ -60,71 +59,33 @@ def _without_peak(written: Sequence[str], model: LatencyModel) -> tuple[str, ...
     return tuple(notes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hardware:
-    """A server's hardware: GPUs of one kind, their number and layout, and the share of their memory for vLLM.
+def hardware_notes(hardware: Hardware, model: LatencyModel, *, ranks: int | None = None) -> tuple[str, ...]:
+    """Return notes on what is assumed of it, and on what a latency model ignores.
 
-    ``kv_cache_memory_bytes``: of each GPU's KV cache; None: what that share leaves.
-    ``nccl_launch_us``: what a collective takes beside its bytes; None: the latency model's own ``all_reduce_us``.
-    ``kv_offloading_size``: GiB of host memory for KV blocks, of all GPUs together; ``kv_offload_gb_per_s``: from there
-    to each GPU. ``mm_encoder_tp_mode``: what tensor parallelism does with a vision tower. ``written``: the file's keys.
+    ``ranks``: how many engines are simulated in step; None where none are, 0 where it is not known.
     """
-
-    gpu: Gpu
-    tp: int = 1
-    pp: int = 1
-    layout: Layout = ONE_NODE
-    gpu_memory_utilization: float | None = None
-    kv_cache_memory_bytes: int | None = None
-    nccl_launch_us: float | None = None
-    kv_offloading_size: float | None = None
-    kv_offload_gb_per_s: float | None = None
-    mm_encoder_tp_mode: MMEncoderTPMode = "weights"
-    written: tuple[str, ...] = ()
-
-    @property
-    def num_gpus(self) -> int:
-        """How many GPUs the engine that is simulated has: of several in step (``dp``) one."""
-        return self.tp * self.pp
-
-    def notes(self, model: LatencyModel, *, ranks: int | None = None) -> tuple[str, ...]:
-        """Return notes on what is assumed of it, and on what a latency model ignores.
-
-        ``ranks``: how many engines are simulated in step; None where none are, 0 where it is not known.
-        """
-        if not hasattr(model, "peak"):
-            of_layout = {"nccl_launch_us", *_names(Layout)}
-            written = [name for name in HARDWARE if name in of_layout and name in self.written]
-            return _without_peak(written, model)
-        notes = []
-        if model.peak.ep > 1 and not self.layout.enable_expert_parallel:
-            notes.append(
-                f"hardware.tp {self.tp}: the experts' FP8 weights are in blocks that so many GPUs would cut, which "
-                "vLLM refuses; each GPU is taken to have whole experts (enable_expert_parallel)"
-            )
-        if ranks and ranks != self.layout.dp:
-            notes.append(
-                f"cluster.lockstep: {ranks} instances in step, hardware.dp {self.layout.dp}; expected the same "
-                "number, that of the engines that share the experts"
-            )
-        elif self.layout.dp > 1 and ranks is None:
-            notes.append(
-                f"hardware.dp {self.layout.dp}: one engine of {self.layout.dp} is simulated; the others, whose tokens "
-                "pass the same experts, are taken to be as loaded and in step. Rates, GPUs and cost are those of this "
-                f"one: give it 1/{self.layout.dp} of the requests, or simulate all with cluster.instances and "
-                "cluster.lockstep"
-            )
-        return tuple(notes)
-
-
-def _names(cls: type[Hardware | Layout | Gpu]) -> list[str]:
-    return [field.name for field in fields(cls)]
-
-
-@lru_cache(maxsize=1)
-def hardware_keys() -> tuple[Key, ...]:
-    """Return the keys of ``hardware``, as the server's hardware, its layout and its GPU have them."""
-    return keys_of("hardware", HARDWARE, {"": (Hardware, Layout, Gpu)})
+    if not hasattr(model, "peak"):
+        of_layout = {"nccl_launch_us", *(each.name for each in fields(Layout))}
+        written = [name for name in HARDWARE if name in of_layout and name in hardware.written]
+        return _without_peak(written, model)
+    notes, dp = [], hardware.layout.dp
+    if model.peak.ep > 1 and not hardware.layout.enable_expert_parallel:
+        notes.append(
+            f"hardware.tp {hardware.tp}: the experts' FP8 weights are in blocks that so many GPUs would cut, which "
+            "vLLM refuses; each GPU is taken to have whole experts (enable_expert_parallel)"
+        )
+    if ranks and ranks != dp:
+        notes.append(
+            f"cluster.lockstep: {ranks} instances in step, hardware.dp {dp}; expected the same "
+            "number, that of the engines that share the experts"
+        )
+    elif dp > 1 and ranks is None:
+        notes.append(
+            f"hardware.dp {dp}: one engine of {dp} is simulated; the others, whose tokens pass the same experts, are "
+            "taken to be as loaded and in step. Rates, GPUs and cost are those of this one: give it "
+            f"1/{dp} of the requests, or simulate all with cluster.instances and cluster.lockstep"
+        )
+    return tuple(notes)
 
 
 def read_hardware(root: Section) -> Hardware | None:
@@ -141,18 +102,15 @@ def read_hardware(root: Section) -> Hardware | None:
         return Hardware(gpu=find_gpu(str(node.value), where=where), pp=stages or 1)
     section = root.section("hardware", expected="a GPU's name, or a mapping")
     assert section is not None  # noqa: S101 - the key is there
-    section.refuse_unknown([*names_under("", HARDWARE), "name"], elsewhere=FOREIGN_NAMES)
+    section.refuse_unknown([*names_under("", HARDWARE), *NUMBERS, "name"], elsewhere=FOREIGN_NAMES)
     given = values_of(section, hardware_keys())
     named, tiers = given.pop("gpu", None), given.pop("kv_offloading_size", None)
-    own, of_layout = (
-        {name: given[name] for name in _names(cls) if name in given} for cls in (Hardware, Layout)
-    )
     return Hardware(
         gpu=read_gpu(section, base=find_gpu(named, where=where) if named else None),
-        layout=Layout(**of_layout),
+        layout=Layout(**held_by(Layout, given)),
         kv_offloading_size=tiers or None,
         written=tuple(section.nodes),
-        **own | {"pp": _stages(section, stages)},
+        **held_by(Hardware, given) | {"pp": _stages(section, stages)},
     )
 
 
@@ -184,21 +142,27 @@ def stages_notes(engine: EngineConfig, model: LatencyModel) -> tuple[str, ...]:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """What ``latency`` says of the model: its config.json, or its name, and the types that vLLM serves it in."""
+
+    model_config: str | None = None
+    dtype: str = "auto"
+    kv_cache_dtype: str = "auto"
+    mamba_ssm_cache_dtype: str = "auto"
+    quantization: str = "auto"
+
+
 def read_shape(latency: Section, *, folder: Path) -> ModelShape | None:
     """Return the model of ``latency.model_config``: a file beside TWIN.yaml or a model that ships; None without."""
-    named = latency.text("model_config")
-    if named is None:
+    words = values_of(latency, keys_held_by("latency", LATENCY, Checkpoint))
+    if "model_config" not in words:
         return None
     from replay.model.hf_config import read_model_config
 
+    named = words.pop("model_config")
     file = folder / named
-    return read_model_config(
-        file if is_a_file(file) else named,
-        kv_cache_dtype=latency.text("kv_cache_dtype") or "auto",
-        mamba_ssm_cache_dtype=latency.text("mamba_ssm_cache_dtype") or "auto",
-        dtype=latency.text("dtype") or "auto",
-        quantization=latency.text("quantization") or "auto",
-    )
+    return read_model_config(file if is_a_file(file) else named, **words)
 
 
 def capacity_of(
@@ -275,9 +239,8 @@ def peak_of(
 
 def read_peak(section: Section) -> PeakTimes:
     """Return the times that ``latency.peak`` writes out, in µs. Raises ConfigError."""
-    keys = keys_of(
-        "latency.peak", {field.name: Said("", unit="µs") for field in fields(PeakTimes)}, {"": (PeakTimes,)}
-    )
+    said: Sayings = dict.fromkeys((field.name for field in fields(PeakTimes)), "")
+    keys = [replace(key, unit="µs") for key in keys_of("latency.peak", said, {"": (PeakTimes,)})]
     section.refuse_unknown([key.name for key in keys])
     try:
         return PeakTimes(**values_of(section, keys))

@@ -10,8 +10,8 @@ from sim.latency import Profiled
 
 if TYPE_CHECKING:
     from replay.model.encoders.encoder_times import EncoderTimes
+    from replay.model.layout import Hardware
     from replay.model.shape import ModelShape
-    from replay.twin.hardware import Hardware
     from sim import EngineSettings
     from sim.latency import LatencyModel
     from traces.strict.section import Section

@@ -10,6 +10,7 @@ from typing import cast
 
 import yaml
 
+from replay.model.layout import Hardware
 from replay.model.shape import ModelShape
 from replay.model.shipped_models import shipped_config
 from replay.twin.defaults import (
@@ -19,8 +20,9 @@ from replay.twin.defaults import (
 )
 from replay.twin.fitted.fitted_tiles import KEY as TILES
 from replay.twin.fitted.fitted_tiles import check_has_tiles, read_tiles
-from replay.twin.hardware import Hardware, peak_of, read_shape
-from replay.twin.keys.latency_keys import ANALYTIC, EXTENDED_MEANINGS, LATENCY_KEYS, LATENCY_MODELS
+from replay.twin.hardware import peak_of, read_shape
+from replay.twin.keys.key import names_under
+from replay.twin.keys.latency_keys import ANALYTIC, EXTENDED_MEANINGS, LATENCY, LATENCY_MODELS
 from replay.twin.on_record import (
     Found,
     Wanted,
@@ -126,8 +128,7 @@ def check_keys(root: Section, other_places: Mapping[str, str]) -> None:
     """Raise ConfigError at an unknown key of the latency section."""
     section = root.section("latency")
     if section is not None:
-        names = {key.path.split(".")[1] for key in LATENCY_KEYS}
-        section.refuse_unknown(sorted(names), elsewhere=other_places)
+        section.refuse_unknown(sorted(names_under("", LATENCY)), elsewhere=other_places)
 
 
 def _check_quantization(root: Section, section: Section, *, folder: Path) -> None:

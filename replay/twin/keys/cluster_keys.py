@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
-from replay.twin.keys.key import GPUS, Key, Said, Sayings, holders_of, keys_of, said_of
+from replay.argument_ranges import GPUS
+from replay.twin.keys.key import Key, Said, Sayings, holders_of, keys_of, said_of
 
-if TYPE_CHECKING:
-    from sim.cluster import ClusterConfig, Pool
-
+_GPUS = (GPUS.least, GPUS.most)
 OWN_FUNCTION = "module:attribute"
 """A routing policy of the user's own."""
 
@@ -43,8 +41,8 @@ CLUSTER: Sayings = {
     ),
     "pools.gpus_per_instance": Said(
         "GPUs of one server, for placement, GPU-hours and cost. Without pools `cluster.gpus_per_instance`.",
-        default="of `hardware`: tp x pp x dp, else the pipeline stages",
-        within=GPUS,
+        "of `hardware`: tp x pp x dp, else the pipeline stages",
+        within=_GPUS,
     ),
     "pools.cost_per_gpu_hour": Said(
         "As `cluster.cost_per_gpu_hour`, of this pool.", default="of the cluster", within=(0, 1e9)
@@ -92,20 +90,12 @@ CLUSTER: Sayings = {
     "(sglang-router), or the least loaded of those that were sent it (vllm-router).",
     "routing.max_tree_size": "`cache-aware` only. Tokens remembered per instance.",
     "routing.eviction_interval_us": "`cache-aware` only. How often entries beyond `max_tree_size` are forgotten, µs.",
-    "routing.prefill_load_scale": Said(
-        "`kv-cost` only. Weight of the blocks still to be prefilled.", default="1.0"
-    ),
-    "routing.overlap_score_credit": Said("`kv-cost` only. Credit per cached block.", default="1.0"),
-    "routing.overlap_score_credit_decay": Said(
-        "`kv-cost` only. How the credit falls with the load.", default="0.0"
-    ),
+    "routing.prefill_load_scale": "`kv-cost` only. Weight of the blocks still to be prefilled.",
+    "routing.overlap_score_credit": "`kv-cost` only. Credit per cached block.",
+    "routing.overlap_score_credit_decay": "`kv-cost` only. How the credit falls with the load.",
     "routing.host_cache_hit_weight": "`kv-cost` only. Credit of a block in host memory.",
-    "routing.decode_active_request_weight": Said(
-        "`kv-cost` only. Cost per active request, blocks.", default="0.0"
-    ),
-    "routing.temperature": Said(
-        "`kv-cost` only. 0: the least cost; above: a draw that favours low costs.", default="0.0"
-    ),
+    "routing.decode_active_request_weight": "`kv-cost` only. Cost per active request, blocks.",
+    "routing.temperature": "`kv-cost` only. 0: the least cost; above: a draw that favours low costs.",
     "snapshot_interval_us": Said(
         "How often the router reads what instances report, µs; 0: at every decision. A number for all signals, or one "
         "for each. The requests that it has in flight it always knows.",
@@ -143,10 +133,8 @@ CLUSTER: Sayings = {
     "flow_control.queue_threshold": "Waiting requests of an instance that count as full.",
     "flow_control.kv_threshold": "KV cache usage that counts as full.",
     "flow_control.max_concurrency": "With detector `concurrency`: requests in flight per instance that count as full.",
-    "flow_control.lowest_ceiling": Said(
-        "Saturation at which the lowest service class has to wait; those above it in equal steps up to 1.",
-        default="1.0",
-    ),
+    "flow_control.lowest_ceiling": "Saturation at which the lowest service class has to wait; those above it in equal "
+    "steps up to 1.",
     "flow_control.capacity": "Requests the queue holds; 0: no limit.",
     "flow_control.band_capacity": "Requests of one service class it holds; 0: no limit.",
     "flow_control.sheds": "Where the queue is full, a more important request takes the place of one that may be shed.",
@@ -165,6 +153,7 @@ CLUSTER: Sayings = {
     "disaggregation.prefix_threshold": "With decider `prefix-threshold`: tokens.",
     "disaggregation.kv_bandwidth_gbps": Said(
         "Bandwidth of each instance's link in each direction: gigabytes (10^9 bytes) per second.",
+        default="25",
         within=(0.001, 1e6),
     ),
     "disaggregation.kv_base_latency_us": "Before a transfer's first byte moves, µs.",
@@ -185,11 +174,12 @@ CLUSTER: Sayings = {
     ),
     "gpus_per_instance": Said(
         "GPUs of one server, for placement, GPU-hours and cost.",
-        default="of `hardware`: tp x pp x dp, else the pipeline stages",
-        within=GPUS,
+        "of `hardware`: tp x pp x dp, else the pipeline stages",
+        within=_GPUS,
     ),
     "cost_per_gpu_hour": Said(
         "What a GPU costs while an instance has it, where no node pool has a price.",
+        default="0",
         within=(0, 1e9),
     ),
     "node_pool": Said("Which of `cluster.node_pools` the instances are placed on.", default="the only one"),
@@ -220,9 +210,9 @@ CLUSTER: Sayings = {
     "autoscaler.drain_timeout_us": "A drain may take this long, µs; requests that the instance still has are then "
     "lost. 0: no limit.",
     "autoscaler.kv_threshold": "`saturation` only. KV usage from which an instance is saturated.",
-    "autoscaler.queue_threshold": "`saturation` only. Waiting requests from which it is.",
+    "autoscaler.queue_threshold": Said("`saturation` only. Waiting requests from which it is.", default="5"),
     "autoscaler.kv_spare": "`saturation` only. KV usage that should be left below the threshold, on average.",
-    "autoscaler.queue_spare": "`saturation` only. Waiting requests, likewise.",
+    "autoscaler.queue_spare": Said("`saturation` only. Waiting requests, likewise.", default="3"),
     "autoscaler.metric": "`target` only. Requests in flight, waiting or running, or KV usage, of an instance. A "
     "request in the gateway's queue counts as in flight and as waiting.",
     "autoscaler.target": Said(
@@ -244,7 +234,7 @@ CLUSTER: Sayings = {
     "node_pools.max_nodes": Said("Largest number of nodes.", within=(1, 100_000)),
     "node_pools.provisioning_us": "From ordering a node until it is there, µs.",
     "node_pools.idle_us": "A node that has been empty for this long is released, µs.",
-    "node_pools.cost_per_hour": "What a node costs, from its order until it is gone.",
+    "node_pools.cost_per_hour": Said("What a node costs, from its order until it is gone.", default="0"),
     "node_pools.placement": "An instance goes to the node with the fewest free GPUs that suffice, or the most.",
     "failures": "Instances that fail. What they have is lost, their KV cache is gone, and they start again. With "
     "`disaggregation` also what waits for a failed instance's KV.",
@@ -264,20 +254,13 @@ CLUSTER: Sayings = {
         default="rejected, queue_full, shed, dropped, lost, timed_out",
     ),
     "retries.backoff_us": "The pause before the second attempt, µs.",
-    "retries.backoff_factor": "How much longer each further pause is.",
+    "retries.backoff_factor": Said("How much longer each further pause is.", default="2"),
     "retries.max_backoff_us": "The longest pause, µs.",
-    "retries.jitter_frac": "Share of a pause that is random, at most 1.",
+    "retries.jitter_frac": Said("Share of a pause that is random, at most 1.", default="0"),
     "retries.timeout_us": "Time after which a client gives up an attempt, µs, if the trace gives its request no "
     "deadline; 0: never.",
 }
 """By the path below ``cluster``. Light: who reads it compiles nothing."""
-
-
-def keys_held_by(cls: type[ClusterConfig | Pool], path: str) -> tuple[Key, ...]:
-    """Return the keys directly under a path below ``cluster`` whose values are fields of a dataclass."""
-    start = f"{path}." if path else ""
-    names = [f"{start}{each.name}" for each in fields(cls)]
-    return keys_of("cluster", {name: CLUSTER[name] for name in names if name in CLUSTER}, {path: (cls,)})
 
 
 def cluster_keys() -> tuple[Key, ...]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from decimal import Decimal
 from functools import lru_cache
 from types import NoneType, UnionType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from replay.argument_ranges import GPUS as _GPUS
+from replay.argument_ranges import Within
 from sim import InvalidConfig
 
 Kind = Literal["integer", "boolean", "fraction", "number", "numbers", "choice", "text", "decimal", "mapping"]
 Range = tuple[float, float]
-GPUS: Range = (_GPUS.least, _GPUS.most)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,6 @@ class Said:
 
     ``default``, ``kind``, ``choices``, ``least``: where they do not follow from the field that holds the value, or no
     field does. ``within``: the least above 0 and the most, in the key's unit; None: no limit but the field's own.
-    ``unit``: as messages name it.
     """
 
     meaning: str
@@ -70,7 +69,6 @@ class Said:
     choices: tuple[str, ...] = ()
     least: int | None = None
     within: Range | None = None
-    unit: str = ""
 
 
 Sayings = dict[str, str | Said]
@@ -80,7 +78,7 @@ Holders = Mapping[str, tuple[type[Any], ...]]
 
 _KINDS: Mapping[object, Kind] = {
     **{int: "integer", bool: "boolean", float: "number", str: "text"},
-    tuple[float, ...]: "numbers",
+    **{tuple[float, ...]: "numbers", tuple[float, float]: "numbers"},
 }
 _SOME: Mapping[object, object] = {int: 1, float: 1.0, str: "a"}
 """A value of each kind that any setting takes."""
@@ -114,6 +112,13 @@ def keys_of(section: str, sayings: Sayings, holders: Holders) -> tuple[Key, ...]
     return tuple(_key(section, name, said_of(each), holders) for name, each in sayings.items())
 
 
+def keys_held_by(section: str, sayings: Sayings, cls: type[Any], path: str = "") -> tuple[Key, ...]:
+    """Return the keys directly under a path of a section whose values are fields of a dataclass, in its order."""
+    start = f"{path}." if path else ""
+    names = [f"{start}{each.name}" for each in fields(cls)]
+    return keys_of(section, {name: sayings[name] for name in names if name in sayings}, {path: (cls,)})
+
+
 def holders_of(cls: type[Any], path: str = "") -> dict[str, tuple[type[Any], ...]]:
     """Return the dataclasses that hold the sections of a dataclass, those of sections in them included."""
     found: dict[str, tuple[type[Any], ...]] = {path: (cls,)}
@@ -139,11 +144,13 @@ def _key(section: str, name: str, said: Said, holders: Holders) -> Key:
         (None, None),
     )
     hint = hints_of(holder)[own] if holder is not None else None
-    kind = said.kind or ("choice" if said.choices else kind_of(hint))
-    default = said.default if said.default is not None else (*said.choices, _default(field))[0]
+    bounds = next((each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Within)), None)
+    of_type: Kind = "fraction" if bounds is not None and bounds.most <= 1 else kind_of(hint)
+    kind = said.kind or ("choice" if said.choices else of_type)
+    default = said.default if said.default is not None else (*said.choices, _default(field, bounds))[0]
     least = said.least
     if kind == "integer" and least is None and holder is not None:
-        least = least_of(holder, own)
+        least = int(bounds.least) if bounds else least_of(holder, own)
     return Key(
         path=path_of(section, name),
         kind=kind,
@@ -151,8 +158,8 @@ def _key(section: str, name: str, said: Said, holders: Holders) -> Key:
         meaning=said.meaning,
         choices=said.choices or _choices(hint, default),
         least=least or 0,
-        within=said.within,
-        unit=said.unit,
+        within=said.within or ((bounds.least, bounds.most) if bounds else None),
+        unit=bounds.unit if bounds else "",
     )
 
 
@@ -163,16 +170,19 @@ def hints_of(cls: Callable[..., Any]) -> Mapping[str, Any]:
 
 @lru_cache(maxsize=64)
 def _hints_of(cls: Hashable) -> Mapping[str, Any]:
-    return {name: _given(hint) for name, hint in get_type_hints(cls).items()}
+    return {name: _given(hint) for name, hint in get_type_hints(cls, include_extras=True).items()}
 
 
 def _given(hint: Any) -> Any:  # noqa: ANN401 - a type hint
     parts = [each for each in get_args(hint) if each is not NoneType]
-    return parts[0] if isinstance(hint, UnionType) and len(parts) == 1 else hint
+    return parts[0] if get_origin(hint) in (UnionType, Union) and len(parts) == 1 else hint
 
 
 def kind_of(hint: object) -> Kind:
     """Return the kind of a value by its type; what is no scalar is a mapping, or a list of them."""
+    hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    if isinstance(hint, UnionType) and Decimal in get_args(hint):
+        return "decimal"
     return "choice" if get_origin(hint) is Literal else _KINDS.get(hint, "mapping")
 
 
@@ -182,20 +192,15 @@ def _choices(hint: object, default: str) -> tuple[str, ...]:
     return tuple(sorted(choices, key=lambda each: each != default))
 
 
-def _default(field: Field[Any] | None) -> str:
-    """Return a field's default as the page gives it."""
+def _default(field: Field[Any] | None, bounds: Within | None) -> str:
+    """Return a field's default as the page gives it; of a quantity with a unit without a dot that says nothing."""
     if field is None or field.default_factory is not MISSING or field.default in (None, ()):
         return "none"
     if field.default is MISSING:
         return "required"
-    value = field.default
-    return (
-        f"{value:g}"
-        if isinstance(value, float)
-        else str(value).lower()
-        if isinstance(value, bool)
-        else str(value)
-    )
+    if bounds is not None and bounds.unit:
+        return f"{field.default:g}"
+    return str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
 
 
 def least_of(cls: type[Any], name: str) -> int:

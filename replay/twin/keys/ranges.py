@@ -6,18 +6,19 @@ from collections.abc import Iterator, Mapping
 
 import yaml
 
+from replay.argument_ranges import GPUS
 from replay.twin.keys.cluster_keys import CLUSTER
-from replay.twin.keys.hardware_keys import HARDWARE
-from replay.twin.keys.key import GPUS, ranges_of
+from replay.twin.keys.hardware_keys import hardware_keys
+from replay.twin.keys.key import ranges_of
 from traces import ConfigError
 from traces.strict.section import Section
 from traces.strict.yaml_nodes import is_null, line_of, place
 
 RANGES: Mapping[str, tuple[float, float]] = {
-    "latency.defaults.tp": GPUS,
+    "latency.defaults.tp": (GPUS.least, GPUS.most),
     "engine.kv_transfer_bandwidth": (1e-6, 1e9),
     "engine.lora_step_factor": (1, 1e6),
-    **ranges_of("hardware", HARDWARE),
+    **{key.path: key.within for key in hardware_keys() if key.within is not None},
     **ranges_of("cluster", CLUSTER),
 }
 """The least above 0 and the most by the key's path, in the key's unit. Other keys have ranges where they are read."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from decimal import Decimal
 from typing import Any
 
@@ -21,6 +22,11 @@ def values_of(section: Section, keys: Iterable[Key]) -> dict[str, Any]:
         key.name: value_of(section, key) for key in keys if key.kind != "mapping" and key.name in section
     }
     return {name: value for name, value in found.items() if value is not None}
+
+
+def held_by(cls: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the values that are fields of a dataclass."""
+    return {item.name: values[item.name] for item in fields(cls) if item.name in values}
 
 
 def value_of(section: Section, key: Key) -> Any:  # noqa: ANN401 - of the key's kind

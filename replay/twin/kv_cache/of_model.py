@@ -31,8 +31,8 @@ from traces.strict.section import Section
 if TYPE_CHECKING:
     from replay.model.gpu_memory import Serving
     from replay.model.layers.drafter import Drafter
+    from replay.model.layout import Hardware
     from replay.model.shape import ModelShape
-    from replay.twin.hardware import Hardware
 
 
 WITH_KNOWN_PACKED_GROUPS = 32

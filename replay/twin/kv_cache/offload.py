@@ -12,8 +12,8 @@ from traces import ConfigError
 from traces.strict.section import Section
 
 if TYPE_CHECKING:
+    from replay.model.layout import Hardware
     from replay.model.shape import ModelShape
-    from replay.twin.hardware import Hardware
     from sim import KVOffloading
 
 ASSUMED_GB_PER_S = 25.0

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from replay.model.gpus import shipped_gpus
+from replay.model.layout import Hardware
 from replay.model.shape import ModelShape
 from replay.model.shipped_models import shipped_config
 from replay.twin.defaults import DefaultsEntry
@@ -18,8 +19,8 @@ from replay.twin.fitted.held_out import read_held_out
 from replay.twin.fitted.leaves import AskedServer
 from replay.twin.fitted.pace import read_pace
 from replay.twin.hardware import (
-    Hardware,
     capacity_of,
+    hardware_notes,
     kv_bytes_of,
     read_hardware,
     stages_notes,
@@ -203,7 +204,7 @@ def _notes(
         *((chosen.reason,) if chosen.reason else ()),
         *placeholder_notes(chosen.model),
         *chosen.notes,
-        *(hardware.notes(chosen.model, ranks=_ranks(root)) if hardware else ()),
+        *(hardware_notes(hardware, chosen.model, ranks=_ranks(root)) if hardware else ()),
         *stages_notes(engine, chosen.model),
         *draft_notes(root, engine, chosen.model),
         *whole.drafting,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from replay.twin.keys.cluster_settings import (
     refuse_missing,
     translated,
 )
-from replay.twin.keys.key import keys_held_by, names_under
+from replay.twin.keys.key import Key, keys_held_by, names_under
 from replay.twin.keys.read_keys import values_of
 from replay.twin.own.custom_model import load_function, place_of_function
 from sim import Compatibility, EngineConfig, InvalidConfig
@@ -182,7 +183,7 @@ def _read_pool(
     """
     from sim.cluster import Pool
 
-    keys = keys_held_by("cluster", CLUSTER, Pool, "pools")
+    keys = _pool_keys()
     given: dict[str, Any] = {
         **usual,
         **values_of(section, [key for key in keys if key.name in OF_ALL_POOLS]),
@@ -191,6 +192,13 @@ def _read_pool(
         **parts_of(Pool, pool, other_than=PER_POOL),
     }
     return Pool(engine=server[0], latency=server[1], **given)
+
+
+@lru_cache(maxsize=1)
+def _pool_keys() -> tuple[Key, ...]:
+    from sim.cluster import Pool
+
+    return keys_held_by("cluster", CLUSTER, Pool, "pools")
 
 
 def with_overrides(

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 from replay.twin.fitted.fitted_tiles import Pairs, read_tiles
 from replay.twin.keys.cluster_settings import refuse_missing
-from replay.twin.keys.key import Sayings, keys_of
+from replay.twin.keys.key import keys_of_fields
 from replay.twin.keys.latency_keys import EXTENDED_MEANINGS
 from replay.twin.keys.read_keys import values_of
 from sim import InvalidConfig
@@ -214,14 +214,14 @@ def _entry(section: Section) -> DefaultsEntry:
 
 
 def _provenance(section: Section) -> Provenance:
-    names: Sayings = dict.fromkeys((each.name for each in fields(Provenance)), "")
-    section.refuse_unknown(names)
+    keys = keys_of_fields("provenance", Provenance)
+    section.refuse_unknown([key.name for key in keys])
     if "identification" not in section:
         levels = get_args(Identification)
         section.fail("identification", got="nothing", expected=f"one of {', '.join(levels)}")
     refuse_missing(section, Provenance, expected="text")
     parts = {name: section.section(name) for name in ("errors", "low", "high")}
-    given = values_of(section, keys_of("", names, {"": (Provenance,)}))
+    given = values_of(section, keys)
     return Provenance(
         **given | {name: _errors(part) for name, part in parts.items() if part is not None},
         traces=section.texts("traces"),

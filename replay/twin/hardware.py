@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from replay.model.gpus import NUMBERS, find_gpu, read_gpu
 from replay.model.layout import Hardware, Layout
 from replay.model.shape import ModelShape
 from replay.twin.keys.hardware_keys import HARDWARE, hardware_keys
-from replay.twin.keys.key import Sayings, keys_held_by, keys_of, names_under
+from replay.twin.keys.key import Key, keys_held_by, keys_of_fields, names_under
 from replay.twin.keys.latency_keys import LATENCY
 from replay.twin.keys.read_keys import held_by, values_of
 from sim import DEFAULT_VERSION, EngineConfig, EngineSettings, InvalidConfig
@@ -153,9 +154,15 @@ class Checkpoint:
     quantization: str = "auto"
 
 
+@lru_cache(maxsize=1)
+def checkpoint_keys() -> tuple[Key, ...]:
+    """Return the keys of ``latency`` that name the model."""
+    return keys_held_by("latency", LATENCY, Checkpoint)
+
+
 def read_shape(latency: Section, *, folder: Path) -> ModelShape | None:
     """Return the model of ``latency.model_config``: a file beside TWIN.yaml or a model that ships; None without."""
-    words = values_of(latency, keys_held_by("latency", LATENCY, Checkpoint))
+    words = values_of(latency, checkpoint_keys())
     if "model_config" not in words:
         return None
     from replay.model.hf_config import read_model_config
@@ -239,8 +246,7 @@ def peak_of(
 
 def read_peak(section: Section) -> PeakTimes:
     """Return the times that ``latency.peak`` writes out, in µs. Raises ConfigError."""
-    said: Sayings = dict.fromkeys((field.name for field in fields(PeakTimes)), "")
-    keys = [replace(key, unit="µs") for key in keys_of("latency.peak", said, {"": (PeakTimes,)})]
+    keys = [replace(key, unit="µs") for key in keys_of_fields("latency.peak", PeakTimes)]
     section.refuse_unknown([key.name for key in keys])
     try:
         return PeakTimes(**values_of(section, keys))

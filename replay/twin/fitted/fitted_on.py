@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from replay.twin.fitted.held_out import ERRORS
 from replay.twin.keys.fitted_on_keys import SWITCHES, WHOLE, WORDS
-from replay.twin.keys.key import Key, Kind, Said, Sayings, keys_held_by, keys_of
+from replay.twin.keys.key import Key, Kind, keys_held_by, keys_of_fields
 from replay.twin.keys.latency_keys import LATENCY
 from replay.twin.keys.read_keys import values_of
 
@@ -130,8 +130,7 @@ def _given(section: Section | None, keys: tuple[Key, ...]) -> dict[str, Any]:
 
 
 def _load(section: Section) -> FittedLoad:
-    names: Sayings = {each.name: "" for each in fields(FittedLoad)} | {"role": Said("", choices=ROLES)}
-    given = _given(section, keys_of("", names, {"": (FittedLoad,)}))
+    given = _given(section, keys_of_fields("", FittedLoad))
     if "name" not in given:
         section.fail("name", got="nothing", expected="the run's name")
-    return FittedLoad(**given)
+    return FittedLoad(**given | {"role": section.text("role", choices=ROLES) or ROLES[0]})

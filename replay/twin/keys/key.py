@@ -119,6 +119,13 @@ def keys_held_by(section: str, sayings: Sayings, cls: type[Any], path: str = "")
     return keys_of(section, {name: sayings[name] for name in names if name in sayings}, {path: (cls,)})
 
 
+@lru_cache(maxsize=16)
+def keys_of_fields(path: str, cls: Hashable) -> tuple[Key, ...]:
+    """Return a key below a path for each field of a dataclass, of which nothing is said."""
+    names: Sayings = {each.name: "" for each in fields(cls)}  # type: ignore[arg-type] # a dataclass
+    return keys_of(path, names, {"": (cls,)})  # type: ignore[dict-item] # a dataclass
+
+
 def holders_of(cls: type[Any], path: str = "") -> dict[str, tuple[type[Any], ...]]:
     """Return the dataclasses that hold the sections of a dataclass, those of sections in them included."""
     found: dict[str, tuple[type[Any], ...]] = {path: (cls,)}

@@ -19,11 +19,10 @@ from replay.twin.keys.cluster_settings import (
     parts_of,
     plain_of,
     plain_section,
-    refuse_missing,
     translated,
 )
 from replay.twin.keys.key import Key, keys_held_by, names_under
-from replay.twin.keys.read_keys import values_of
+from replay.twin.keys.read_keys import refuse_missing, values_of
 from replay.twin.own.custom_model import load_function, place_of_function
 from sim import Compatibility, EngineConfig, InvalidConfig
 from sim.latency import LatencyModel
@@ -341,16 +340,8 @@ def routing_name(policy: RoutingPolicy) -> str:
 # -- written back ---------------------------------------------------------------------------------------------
 
 ORDER = (
-    *(
-        "lockstep",
-        "routing",
-        "disaggregation",
-        "snapshot_interval_us",
-        "admission",
-        "latency",
-        "flow_control",
-    ),
-    *("slo_priorities", "node_pools"),
+    *("lockstep", "routing", "disaggregation", "snapshot_interval_us", "admission"),
+    *("latency", "flow_control", "slo_priorities", "node_pools"),
 )
 """Of the keys in a written file; the others follow."""
 WITHOUT_A_DEFAULT = ("instances", "routing", "snapshot_interval_us", "admission")

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from replay.twin.fitted.fitted_tiles import Pairs, read_tiles
-from replay.twin.keys.cluster_settings import refuse_missing
 from replay.twin.keys.key import keys_of_fields
 from replay.twin.keys.latency_keys import EXTENDED_MEANINGS
-from replay.twin.keys.read_keys import values_of
+from replay.twin.keys.read_keys import refuse_missing, values_of
 from sim import InvalidConfig
 from sim.latency import ALPHAS, Blackbox, Extended
 from traces.strict.arguments import PATH, takes

@@ -21,10 +21,9 @@ from replay.twin.defaults import (
 from replay.twin.fitted.fitted_tiles import KEY as TILES
 from replay.twin.fitted.fitted_tiles import check_has_tiles, read_tiles
 from replay.twin.hardware import peak_of, read_shape
-from replay.twin.keys.cluster_settings import refuse_missing
 from replay.twin.keys.key import keys_held_by, names_under
 from replay.twin.keys.latency_keys import ANALYTIC, EXTENDED_MEANINGS, LATENCY, LATENCY_MODELS
-from replay.twin.keys.read_keys import values_of
+from replay.twin.keys.read_keys import refuse_missing, values_of
 from replay.twin.on_record import (
     Found,
     Wanted,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar, get_args, get_origin
 
 import yaml
 
 from replay.twin.keys.key import classes_in, hints_of
+from replay.twin.keys.read_keys import default_of, refuse_missing
 from sim import InvalidConfig
 from traces import ConfigError
 from traces.strict.section import MOST_INTEGER, Section
@@ -58,18 +59,6 @@ def _collection(section: Section, name: str, hint: Any) -> Any:  # noqa: ANN401 
     if classes_in(inner):
         return listed(inner, section, name)
     return section.texts(name) if get_origin(hint) is not Mapping else None
-
-
-def refuse_missing(section: Section, cls: Any, *, expected: str) -> None:  # noqa: ANN401 - any dataclass
-    """Refuse a section without a setting that its dataclass has no default for."""
-    for item in fields(cls):
-        if default_of(item) is MISSING and item.name not in section:
-            section.fail(item.name, got="nothing", expected=expected)
-
-
-def default_of(item: Field[Any]) -> Any:  # noqa: ANN401 - of any type
-    """Return a field's default, MISSING where it has none."""
-    return item.default_factory() if item.default_factory is not MISSING else item.default
 
 
 def translated(build: Callable[[], Built], section: Section) -> Built:

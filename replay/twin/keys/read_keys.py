@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import MISSING, Field, fields
 from decimal import Decimal
 from typing import Any
 
@@ -27,6 +27,18 @@ def values_of(section: Section, keys: Iterable[Key]) -> dict[str, Any]:
 def held_by(cls: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of the values that are fields of a dataclass."""
     return {item.name: values[item.name] for item in fields(cls) if item.name in values}
+
+
+def refuse_missing(section: Section, cls: Any, *, expected: str) -> None:  # noqa: ANN401 - any dataclass
+    """Refuse a section without a setting that its dataclass has no default for."""
+    for item in fields(cls):
+        if default_of(item) is MISSING and item.name not in section:
+            section.fail(item.name, got="nothing", expected=expected)
+
+
+def default_of(item: Field[Any]) -> Any:  # noqa: ANN401 - of any type
+    """Return a field's default, MISSING where it has none."""
+    return item.default_factory() if item.default_factory is not MISSING else item.default
 
 
 def value_of(section: Section, key: Key) -> Any:  # noqa: ANN401 - of the key's kind

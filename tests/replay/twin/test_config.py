@@ -475,3 +475,12 @@ def test_an_engine_is_built_once_as_the_file_has_it_and_once_as_it_runs(
     monkeypatch.setattr(EngineConfig, "__post_init__", counted)
     config = load_config(tmp_path / "twin.yaml")
     assert 0 < len(built) <= 2 * len(config.cluster.pools)
+
+
+def test_an_assumed_flag_is_written_as_a_comment(tmp_path: Path) -> None:
+    config = TwinConfig(engine=EngineConfig(max_num_seqs=7, block_size=32), latency=Blackbox(beta0=5000))
+    text = dump_config(config, assumed=("max_num_seqs",))
+    assert "  # max_num_seqs: 7  (assumed)\n  max_num_batched_tokens:" in text
+    (tmp_path / "twin.yaml").write_text(text)
+    read = load_config(tmp_path / "twin.yaml").engine
+    assert (read.max_num_seqs, read.block_size) == (256, 32)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sim.engine.run_variants import RUN_VARIANTS, RunVariant
     from sim.engine.state import State, rows_taken
     from sim.engine_ready import compile_engine, is_compiled, needed_variant, when_compiled
-    from sim.engine_settings import KVOffloading
+    from sim.engine_settings import EngineSettings, KVOffloading
     from sim.held_blocks import HeldBlocks
     from sim.kv_cache_groups import (
         WITH_ONE_GROUP_ONLY,
@@ -79,6 +79,7 @@ __all__ = [
     "Engine",
     "EngineConfig",
     "EngineRecord",
+    "EngineSettings",
     "Extended",
     "GroupKind",
     "HeldBlocks",
@@ -137,6 +138,7 @@ _HOMES = {
     "DEFAULT_VERSION": "sim.versions",
     "Engine": "sim.resumable",
     "EngineConfig": "sim.config",
+    "EngineSettings": "sim.engine_settings",
     "EngineRecord": "sim.records.run_results",
     "Extended": "sim.latency",
     "GroupKind": "sim.kv_cache_groups",

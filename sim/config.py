@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sim.engine_settings import UNBOUNDED, Compatibility, EngineSettings, Record
-from sim.kv_cache_groups import KVCacheGroup, without_eagle_marks
 from sim.setting_faults import InvalidConfig, check_drafts_and_stages, check_each, check_together
 from sim.versions import engine_defaults, is_known
 
@@ -35,15 +34,5 @@ class EngineConfig(EngineSettings):
         """Check every field; the error names the first that is not valid."""
         check_each(self)
         check_drafts_and_stages(self)
-        self._have_groups_where_needed()
+        object.__setattr__(self, "kv_cache_groups", self.needed_groups)
         check_together(self)
-
-    def _have_groups_where_needed(self) -> None:
-        """Drop a lone full group; add it where several MTP modules read ahead, which needs the rules of groups."""
-        one_full = (KVCacheGroup(kind="full"),)
-        if self.num_prefill_lookahead_tokens > 1:
-            object.__setattr__(self, "kv_cache_groups", self.kv_cache_groups or one_full)
-        elif self.kv_cache_groups == one_full or (
-            self.use_eagle and without_eagle_marks(self.kv_cache_groups) == one_full
-        ):
-            object.__setattr__(self, "kv_cache_groups", ())

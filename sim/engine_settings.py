@@ -148,6 +148,15 @@ class EngineSettings:
     prefix_match_unit: int | None = None
 
     @property
+    def needed_groups(self) -> tuple[KVCacheGroup, ...]:
+        """The groups without a lone full one; with it where several MTP modules read ahead, by the rules of groups."""
+        groups, one_full = self.kv_cache_groups, (KVCacheGroup(kind="full"),)
+        if self.num_prefill_lookahead_tokens > 1:
+            return groups or one_full
+        is_plain = groups == one_full or (self.use_eagle and without_eagle_marks(groups) == one_full)
+        return () if is_plain else groups
+
+    @property
     def eagle_groups(self) -> tuple[int, ...]:
         """The groups in which a prefix hit loses its last block to drafts."""
         groups = self.kv_cache_groups

@@ -18,7 +18,6 @@ TESTED_ELSEWHERE = {
     "calibrate/commands": "its commands with what they find: tests/calibrate/fit, tests/calibrate/flags",
     "replay/model/encoders": "with the towers that they time: tests/replay/model/vision",
     "replay/config": "with the flags that it reads: tests/replay/twin/start, tests/replay/test_replay_cli.py",
-    "replay/twin/infrastructure": "from TWIN.yaml to the answer: tests/replay/cluster/test_infrastructure.py",
     "replay/twin/server": "parts of one file, read as a whole: tests/replay/twin/test_config.py",
     "sim/cluster/run/beginning": "every run begins with it: tests/sim/cluster, tests/sim/test_per_request.py",
     "sim/engine/kv_transfer": "between two engines: tests/sim/cluster/transfer, tests/conformance/pair",

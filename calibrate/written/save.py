@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -46,9 +45,8 @@ def write_config(calibration: Calibration, path: Path) -> None:
 
     fit = _fit_of(calibration)
     profile = fitted_on(calibration, _server_of(calibration))
-    text = dump_config(replace(fit.config, held_out=_held_out(calibration), fitted_on=profile))
-    for name in unknown_flags(calibration):  # left out, so that an assumption does not come back as a setting
-        text = re.sub(rf"^  ({name}: .*)$", r"  # \1  (assumed)", text, count=1, flags=re.MULTILINE)
+    twin = replace(fit.config, held_out=_held_out(calibration), fitted_on=profile)
+    text = dump_config(twin, assumed=unknown_flags(calibration))
     text = text_with_server(
         text, _server_of(calibration), path=path, notes=fit.config.notes, read=read_config_text
     )

@@ -14,7 +14,15 @@ from replay.model.layers.packed_groups import BLOCK, dealt_packed, packed_layers
 from replay.model.layout import ONE_NODE, Layout
 from replay.model.shape import Mixer, ModelShape
 from replay.model.vision.tower import MMEncoderTPMode
-from sim import DEFAULT_VERSION, HeldBlocks, KVCacheGroup, minor_version, nearest_rules
+from sim import (
+    DEFAULT_VERSION,
+    HeldBlocks,
+    KVCacheGroup,
+    all_versions,
+    minor_version,
+    nearest_rules,
+    rules_of,
+)
 from traces import ConfigError
 
 GIB = 2**30
@@ -354,3 +362,10 @@ def check_parallel(shape: ModelShape, *, tp: int, pp: int) -> None:
         )
     if pp > shape.num_layers:
         raise ConfigError(f"pp: got {pp}, expected at most {shape.name}'s {shape.num_layers} layers")
+
+
+def shares_by_version() -> str:
+    """Return which share of the memory vLLM takes without being told, in words: today's, and the one before."""
+    first, *_, last = (rules.gpu_memory_utilization for rules in map(rules_of, all_versions()))
+    since = next(each for each in all_versions() if rules_of(each).gpu_memory_utilization == last)
+    return f"{last:g}, before vLLM {since} {first:g}"

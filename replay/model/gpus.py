@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from replay.model.shape import MatmulKind
+from replay.numbers.argument_ranges import GbPerS, Gib, Tflops, Tops
 from traces import ConfigError
 from traces.strict.section import Section, read_section
 from traces.strict.yaml_nodes import shown
@@ -40,15 +41,15 @@ class Gpu:
     """
 
     name: str
-    memory_gib: float
-    bandwidth_gb_per_s: float
-    tflops_16bit: float
-    link_gb_per_s: float
+    memory_gib: Gib
+    bandwidth_gb_per_s: GbPerS
+    tflops_16bit: Tflops
+    link_gb_per_s: GbPerS
     source: str
     tflops_32bit: float | None = None
-    tflops_fp8: float | None = None
-    tflops_fp4: float | None = None
-    tops_int8: float | None = None
+    tflops_fp8: Tflops | None = None
+    tflops_fp4: Tflops | None = None
+    tops_int8: Tops | None = None
     num_sms: float | None = None
     compute_capability: float | None = None
     tdp_w: float | None = None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 from replay.model.gpus import Gpu
 from replay.model.shape import ModelShape
+from replay.model.vision.tower import MMEncoderTPMode
+from replay.numbers.argument_ranges import GbPerS, GpuCount, PartOfStepUs, Within
 from traces import ConfigError
 
 All2AllBackend = Literal[
@@ -34,6 +36,11 @@ SKEW_EXPONENT = 1.25
 nccl_cpu_skew_overhead_per_device_ms x TP^1.25)."""
 
 
+MemoryShare = Annotated[float, Within(least=1e-2, most=1)]
+MemoryBytes = Annotated[int, Within(least=1, most=1e15)]
+HostGib = Annotated[float, Within(least=0, most=1e6, unit="GiB")]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """Where a model's parts stand beyond ``tp`` and ``pp``, which stand beside it everywhere.
@@ -42,13 +49,13 @@ class Layout:
     ``nccl_skew_us``: what each collective waits for its slowest GPU, per (GPUs of the group)^1.25.
     """
 
-    dp: int = 1
+    dp: GpuCount = 1
     enable_expert_parallel: bool = False
     all2all_backend: All2AllBackend = "allgather_reducescatter"
-    gpus_per_node: int = GPUS_PER_NODE
-    network_gb_per_s: float = NETWORK_GB_PER_S
-    network_us: float = NETWORK_US
-    nccl_skew_us: float = 0.0
+    gpus_per_node: GpuCount = GPUS_PER_NODE
+    network_gb_per_s: GbPerS = NETWORK_GB_PER_S
+    network_us: PartOfStepUs = NETWORK_US
+    nccl_skew_us: PartOfStepUs = 0.0
 
     def expert_ranks(self, tp: int) -> int:
         """Return how many GPUs share a layer's experts, whole ones or a slice of each (vLLM: TP x DP)."""
@@ -112,3 +119,31 @@ class Layout:
 
 ONE_NODE = Layout()
 """Tensor and pipeline parallelism only, as far as they go on nodes of the usual size."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """A server's hardware: GPUs of one kind, their number and layout, and the share of their memory for vLLM.
+
+    ``kv_cache_memory_bytes``: of each GPU's KV cache; None: what that share leaves.
+    ``nccl_launch_us``: what a collective takes beside its bytes; None: the latency model's own ``all_reduce_us``.
+    ``kv_offloading_size``: GiB of host memory for KV blocks, of all GPUs together; ``kv_offload_gb_per_s``: from there
+    to each GPU. ``mm_encoder_tp_mode``: what tensor parallelism does with a vision tower. ``written``: the file's keys.
+    """
+
+    gpu: Gpu
+    tp: GpuCount = 1
+    pp: GpuCount = 1
+    layout: Layout = ONE_NODE
+    gpu_memory_utilization: MemoryShare | None = None
+    kv_cache_memory_bytes: MemoryBytes | None = None
+    nccl_launch_us: PartOfStepUs | None = None
+    kv_offloading_size: HostGib | None = None
+    kv_offload_gb_per_s: GbPerS | None = None
+    mm_encoder_tp_mode: MMEncoderTPMode = "weights"
+    written: tuple[str, ...] = ()
+
+    @property
+    def num_gpus(self) -> int:
+        """How many GPUs the engine that is simulated has: of several in step (``dp``) one."""
+        return self.tp * self.pp

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import dataclass
+from typing import Annotated, Final
 
 from traces.strict.arguments import Count, Number, OfClass
 from traces.strict.limits import MOST_REQUESTS, MOST_TOKENS, MOST_US
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Within:
+    """What a setting's type says beyond its kind: the least above 0, the most, and the unit of both."""
+
+    least: float
+    most: float
+    unit: str = ""
+
 
 RATE: Final = Number(1e-6, 1e6)
 """Requests per second: one in eleven days, to a million."""
@@ -18,6 +29,12 @@ BEST: Final = Count(1, 50)
 """Of candidates, those that are shown."""
 GPUS: Final = Count(1, 65_536)
 """That share a layer."""
+GpuCount = Annotated[int, Within(least=1, most=65_536)]
+GbPerS = Annotated[float, Within(least=1e-6, most=1e9, unit="GB/s")]
+Tflops = Annotated[float, Within(least=1e-6, most=1e9, unit="TFLOPS")]
+Tops = Annotated[float, Within(least=1e-6, most=1e9, unit="TOPS")]
+Gib = Annotated[float, Within(least=1e-3, most=1e6, unit="GiB")]
+PartOfStepUs = Annotated[float, Within(least=0, most=1e9, unit="µs")]
 PORT: Final = Count(0, 65_535)
 CONCURRENCY: Final = Count(1, MOST_REQUESTS)
 USERS: Final = Count(0, MOST_REQUESTS)

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields, replace
+from dataclasses import fields, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from replay.twin.infrastructure.infrastructure_read import (
-    read_autoscaler,
-    read_failures,
-    read_node_pools,
-    read_retries,
-    read_startup,
-)
-from replay.twin.infrastructure.infrastructure_write import infrastructure_lines, pool_lines_of
+from replay.twin.keys.cluster_keys import CLUSTER
 from replay.twin.keys.cluster_settings import (
     built,
     flow_text,
-    names_under,
+    lines_of,
+    listed,
+    parts_of,
+    plain_of,
     plain_section,
-    settings_of,
     translated,
 )
+from replay.twin.keys.key import Key, keys_held_by, names_under
+from replay.twin.keys.read_keys import refuse_missing, values_of
 from replay.twin.own.custom_model import load_function, place_of_function
 from sim import Compatibility, EngineConfig, InvalidConfig
 from sim.latency import LatencyModel
@@ -36,9 +34,7 @@ if TYPE_CHECKING:
         AdmissionPolicy,
         ClusterConfig,
         Disaggregation,
-        NodePool,
         Pool,
-        Role,
         RoutingPolicy,
         SnapshotIntervals,
     )
@@ -46,6 +42,15 @@ if TYPE_CHECKING:
 
 PER_POOL = ("engine", "latency", "hardware")
 """Sections of the top level for which a pool may have its own keys."""
+
+OF_ALL_POOLS = ("cost_per_gpu_hour",)
+"""Values of ``cluster`` that pools have without saying it."""
+
+OF_A_POOL = ("name", "role")
+"""Keys that ``cluster`` does not have itself."""
+
+OWN_WAY = ("disaggregation", "snapshot_interval_us")
+"""Sections of ``cluster`` that are more than the settings of one dataclass."""
 
 OF_A_MODEL = ("coefficients", "defaults", "table", "peak", "fitted_range")
 """Keys of ``latency`` that belong to the model named beside them."""
@@ -59,7 +64,7 @@ def server_roots(root: Section) -> list[Section]:
     section = root.section("cluster")
     if section is None:
         return [root]
-    section.refuse_unknown(names_under("cluster"))
+    section.refuse_unknown(names_under("", CLUSTER))
     pools = list(section.sections("pools"))
     if "pools" not in section:
         return [root]
@@ -68,7 +73,7 @@ def server_roots(root: Section) -> list[Section]:
     if "instances" in section:
         section.refuse_together("instances", "pools")
     for pool in pools:
-        pool.refuse_unknown(names_under("cluster.pools"))
+        pool.refuse_unknown(names_under("pools", CLUSTER))
     return [_overlaid(root, pool) for pool in pools]
 
 
@@ -139,61 +144,60 @@ def read_cluster(
     section = root.section("cluster")
     if section is None:
         return None
-    from sim.cluster import ClusterConfig, PipelineLatency, RoundRobin
+    from sim.cluster import ClusterConfig, NodePool, RoundRobin
 
     pools = list(section.sections("pools")) or [section]
-    latency = section.section("latency")
+    nodes = listed(NodePool, section, "node_pools")
+    only_nodes = nodes[0].name if len(nodes) == 1 else None
     priorities = section.section("slo_priorities")
-    nodes = read_node_pools(section)
 
     def build() -> ClusterConfig:
         return ClusterConfig(
             pools=tuple(
-                _read_pool(pool, section, server, num_gpus=num_gpus, nodes=nodes)
+                _read_pool(pool, section, server, {"gpus_per_instance": num_gpus, "node_pool": only_nodes})
                 for pool, server, num_gpus in zip(pools, servers, gpus or [1] * len(servers), strict=True)
             ),
             routing=_read_routing(section, folder=folder, vllm_version=vllm_version) or RoundRobin(),
             disaggregation=_read_disaggregation(section, pools, kv_bytes_per_token),
             prefill_routing=_read_prefill_routing(section, folder=folder, vllm_version=vllm_version),
             admission=_read_admission(section),
-            flow_control=_read_flow_control(section),
             snapshot_interval_us=_read_intervals(section),
-            latency=PipelineLatency() if latency is None else built(PipelineLatency, latency),
             slo_priorities={} if priorities is None else plain_section(priorities),
             compatibility=compatibility,
             seed=seed,
-            lockstep=section.boolean("lockstep") or False,
             node_pools=nodes,
-            failures=read_failures(section),
-            retries=read_retries(section),
+            **values_of(section, keys_held_by("cluster", CLUSTER, ClusterConfig)),
+            **parts_of(ClusterConfig, section, other_than=OWN_WAY),
         )
 
     return translated(build, section)
 
 
 def _read_pool(
-    pool: Section,
-    section: Section,
-    server: tuple[EngineConfig, LatencyModel],
-    *,
-    num_gpus: int,
-    nodes: Sequence[NodePool],
+    pool: Section, section: Section, server: tuple[EngineConfig, LatencyModel], usual: Mapping[str, object]
 ) -> Pool:
-    """Return a pool of servers like this one; what it does not say itself is as ``section``, the cluster's, says."""
-    from sim.cluster import Pool, Startup
+    """Return a pool of servers like this one; what it does not say itself is as ``section``, the cluster's, says.
 
-    return Pool(
-        engine=server[0],
-        latency=server[1],
-        instances=pool.integer("instances", least=1) or 1,
-        name=(pool.text("name") or "") if pool is not section else "",
-        role=_read_role(pool) if pool is not section else "shared",
-        gpus_per_instance=pool.integer("gpus_per_instance", least=1) or num_gpus,
-        cost_per_gpu_hour=_read_cost(pool, section),
-        startup=read_startup(pool) or read_startup(section) or Startup(),
-        autoscaler=read_autoscaler(pool) or read_autoscaler(section),
-        node_pool=pool.text("node_pool") or (nodes[0].name if len(nodes) == 1 else None),
-    )
+    ``usual``: what else it has without saying it.
+    """
+    from sim.cluster import Pool
+
+    keys = _pool_keys()
+    given: dict[str, Any] = {
+        **usual,
+        **values_of(section, [key for key in keys if key.name in OF_ALL_POOLS]),
+        **values_of(pool, [key for key in keys if pool is not section or key.name not in OF_A_POOL]),
+        **parts_of(Pool, section, other_than=PER_POOL),
+        **parts_of(Pool, pool, other_than=PER_POOL),
+    }
+    return Pool(engine=server[0], latency=server[1], **given)
+
+
+@lru_cache(maxsize=1)
+def _pool_keys() -> tuple[Key, ...]:
+    from sim.cluster import Pool
+
+    return keys_held_by("cluster", CLUSTER, Pool, "pools")
 
 
 def with_overrides(
@@ -219,20 +223,6 @@ def with_overrides(
     return cluster
 
 
-def _read_cost(pool: Section, section: Section) -> float:
-    """Return what a GPU of a pool costs per hour, by the pool, or the cluster; None without a price."""
-    for part in (pool, section):
-        if "cost_per_gpu_hour" in part:
-            return float(part.decimal("cost_per_gpu_hour", expected="a number >= 0") or 0)
-    return 0.0
-
-
-def _read_role(pool: Section) -> Role:
-    from sim.cluster import Role
-
-    return cast(Role, pool.text("role", choices=get_args(Role)) or "shared")
-
-
 def _read_disaggregation(
     section: Section, pools: Sequence[Section], kv_bytes_per_token: Sequence[int | None]
 ) -> Disaggregation | None:
@@ -244,7 +234,7 @@ def _read_disaggregation(
     if part is None and "prefill" not in roles:
         return None
     if part is not None:
-        part.refuse_unknown(names_under("cluster.disaggregation"))
+        part.refuse_unknown(names_under("disaggregation", CLUSTER))
     given = {} if part is None else plain_section(part)
     given.pop("prefill_routing", None)
     if "kv_bytes_per_token" not in given and "decode" in roles:
@@ -274,9 +264,7 @@ def _read_routing(
     routing = section.section(key, expected="a mapping with a policy, {policy: round-robin}")
     if routing is None:
         return None
-    _refuse_unknown(routing, "cluster.routing")
-    settings = plain_section(routing)
-    _check_required(routing, settings, ROUTING_POLICIES)
+    settings = _policy_settings(routing, "routing", ROUTING_POLICIES)
     return translated(lambda: _routing_of(_with_version(settings, vllm_version), folder=folder), routing)
 
 
@@ -305,17 +293,8 @@ def _read_admission(section: Section) -> AdmissionPolicy:
     admission = section.section("admission")
     if admission is None:
         return AlwaysAdmit()
-    _refuse_unknown(admission, "cluster.admission")
-    settings = plain_section(admission)
-    _check_required(admission, settings, ADMISSION_POLICIES)
+    settings = _policy_settings(admission, "admission", ADMISSION_POLICIES)
     return translated(lambda: admission_policy(settings), admission)
-
-
-def _read_flow_control(section: Section) -> Any:  # noqa: ANN401 - FlowControl | None, whose import compiles
-    from sim.cluster import FlowControl
-
-    flow = section.section("flow_control")
-    return None if flow is None else built(FlowControl, flow)
 
 
 def _read_intervals(section: Section) -> SnapshotIntervals:
@@ -329,24 +308,26 @@ def _read_intervals(section: Section) -> SnapshotIntervals:
     return SnapshotIntervals.every(section.integer("snapshot_interval_us", least=0) or 0)
 
 
-def _refuse_unknown(section: Section, path: str) -> None:
-    """Refuse keys that no policy has; the simulator itself refuses those of another policy."""
-    section.refuse_unknown(names_under(path))
+def _policy_settings(
+    section: Section, path: str, registry: Mapping[str, Callable[..., object]]
+) -> dict[str, Any]:
+    """Return a policy's settings, its name among them.
 
-
-def _check_required(
-    section: Section, settings: Mapping[str, Any], registry: Mapping[str, Callable[..., object]]
-) -> None:
-    """Refuse a policy without a setting that it needs, or a missing policy."""
-    if "policy" not in settings:
-        section.fail("policy", got="nothing", expected=f"one of {', '.join(registry)}")
-    if not isinstance(settings["policy"], str):
-        section.fail("policy", got=repr(settings["policy"]), expected=f"one of {', '.join(registry)}")
-    policy = registry.get(settings["policy"])
-    for item in fields(policy) if policy is not None else ():  # type: ignore[arg-type] # all are dataclasses
-        has_default = item.default is not MISSING or item.default_factory is not MISSING
-        if not has_default and item.name not in settings:
-            section.fail(item.name, got="nothing", expected=f"it with policy {settings['policy']}")
+    Raises ConfigError on a key that no policy has (the simulator itself refuses those of another policy), on a missing
+    policy, and on one without a setting that it needs.
+    """
+    section.refuse_unknown(names_under(path, CLUSTER))
+    settings = plain_section(section)
+    name = settings.get("policy")
+    if not isinstance(name, str):
+        section.fail(
+            "policy",
+            got=repr(name) if "policy" in settings else "nothing",
+            expected=f"one of {', '.join(registry)}",
+        )
+    if name in registry:
+        refuse_missing(section, registry[name], expected=f"it with policy {name}")
+    return settings
 
 
 def routing_name(policy: RoutingPolicy) -> str:
@@ -358,53 +339,59 @@ def routing_name(policy: RoutingPolicy) -> str:
 
 # -- written back ---------------------------------------------------------------------------------------------
 
+ORDER = (
+    *("lockstep", "routing", "disaggregation", "snapshot_interval_us", "admission"),
+    *("latency", "flow_control", "slo_priorities", "node_pools"),
+)
+"""Of the keys in a written file; the others follow."""
+WITHOUT_A_DEFAULT = ("instances", "routing", "snapshot_interval_us", "admission")
+"""Keys that are always written."""
+NOT_WRITTEN = ("engine", "pools", "prefill_routing", "compatibility", "seed")
+"""Fields whose values stand elsewhere in the file."""
+
 
 def cluster_lines(
     cluster: ClusterConfig, pool_lines: Callable[[EngineConfig, LatencyModel], Iterable[str]]
 ) -> list[str]:
     """Return ``cluster`` as lines of TWIN.yaml; ``pool_lines``: a pool's engine and latency where pools differ."""
-    from sim.cluster import PipelineLatency
-
     first, *others = cluster.pools
-    lines = ["cluster:"]
     if not others and not first.name:
-        lines.append(f"  instances: {first.instances}")
-        lines += [f"  {line}" for line in pool_lines_of(first)]
+        lines = [f"  {line}" for line in _pool_lines(first)]
     else:
-        lines.append("  pools:")
+        lines = ["  pools:"]
         for pool in cluster.pools:
-            lines.append(f"    - instances: {pool.instances}")
-            lines += [f"      name: {flow_text(pool.name)}"] if pool.name else []
-            lines += [f"      role: {pool.role}"] if pool.role != "shared" else []
-            lines += [f"      {line}" for line in pool_lines_of(pool)]
+            own = _pool_lines(pool)
             if (pool.engine, pool.latency) != (first.engine, first.latency):
-                lines += [f"      {line}" for line in pool_lines(pool.engine, pool.latency)]
-    lines.append(f"  routing: {flow_text(_routing_settings(cluster.routing))}")
-    if cluster.disaggregation is not None:
-        given = {
-            name: value for name, value in settings_of(cluster.disaggregation).items() if value is not None
-        }
-        if cluster.prefill_routing is not None:
-            given["prefill_routing"] = _routing_settings(cluster.prefill_routing)
-        lines.append(f"  disaggregation: {flow_text(given)}")
-    lines.append(f"  snapshot_interval_us: {flow_text(settings_of(cluster.snapshot_interval_us))}")
-    lines.append(
-        f"  admission: {flow_text({'policy': cluster.admission.name} | settings_of(cluster.admission))}"
-    )
-    if cluster.latency != PipelineLatency():
-        lines.append(f"  latency: {flow_text(settings_of(cluster.latency))}")
-    if cluster.flow_control is not None:
-        lines.append(f"  flow_control: {flow_text(settings_of(cluster.flow_control))}")
-    if cluster.slo_priorities:
-        lines.append(f"  slo_priorities: {flow_text(dict(cluster.slo_priorities))}")
-    return lines + infrastructure_lines(cluster)
+                own += pool_lines(pool.engine, pool.latency)
+            lines += [f"    - {own[0]}", *(f"      {line}" for line in own[1:])]
+    names = sorted((each.name for each in fields(cluster)), key=lambda name: (*ORDER, name).index(name))
+    for name in (each for each in names if each not in NOT_WRITTEN):
+        lines += [f"  {line}" for line in _lines_of_part(cluster, name)]
+    return ["cluster:", *lines]
+
+
+def _pool_lines(pool: Pool) -> list[str]:
+    """Return what a pool says of its instances, one key a line."""
+    names = [each.name for each in fields(pool) if each.name not in (*PER_POOL, *NOT_WRITTEN)]
+    return lines_of(pool, names, always=WITHOUT_A_DEFAULT)
+
+
+def _lines_of_part(cluster: ClusterConfig, name: str) -> list[str]:
+    """Return a key of the cluster with its value as lines of YAML, none where it has its default."""
+    value = getattr(cluster, name)
+    if name == "node_pools" and value:
+        return ["node_pools:", *(f"  - {flow_text(plain_of(each))}" for each in value)]
+    if name == "routing":
+        return [f"routing: {flow_text(_routing_settings(value))}"]
+    if name == "disaggregation" and cluster.prefill_routing is not None:
+        given = plain_of(value) | {"prefill_routing": _routing_settings(cluster.prefill_routing)}
+        return [f"disaggregation: {flow_text(given)}"]
+    return lines_of(cluster, [name], always=WITHOUT_A_DEFAULT)
 
 
 def _routing_settings(policy: RoutingPolicy) -> dict[str, Any]:
     """Return a routing policy as the file has it."""
     from sim.cluster import OwnPolicy
 
-    return {
-        "policy": routing_name(policy),
-        **({} if isinstance(policy, OwnPolicy) else settings_of(policy)),
-    }
+    settings: dict[str, Any] = plain_of(policy)
+    return {"policy": routing_name(policy)} if isinstance(policy, OwnPolicy) else settings

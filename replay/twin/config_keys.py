@@ -7,15 +7,22 @@ from dataclasses import Field, fields
 from functools import lru_cache
 from typing import get_args, get_type_hints
 
-from replay.twin.keys.cluster_keys import CLUSTER_KEYS
+from replay.twin.fitted.fitted_on import FittedOn
+from replay.twin.fitted.fitted_range import FittedRange
+from replay.twin.fitted.held_out import HeldOut
+from replay.twin.fitted.pace import Pace
+from replay.twin.hardware import Checkpoint
+from replay.twin.keys.cluster_keys import cluster_keys
 from replay.twin.keys.engine_meanings import ENGINE_MEANINGS, FOLLOWING
-from replay.twin.keys.hardware_keys import HARDWARE_KEYS
-from replay.twin.keys.key import Key, Kind
-from replay.twin.keys.latency_keys import LATENCY_KEYS
+from replay.twin.keys.hardware_keys import hardware_keys
+from replay.twin.keys.key import Holders, Key, Kind, keys_of
+from replay.twin.keys.latency_keys import LATENCY
 from replay.twin.kv_cache.groups import GROUP_KEYS
 from replay.twin.kv_cache.match_unit import UNIT, UNIT_KEY
 from replay.twin.kv_cache.retention_interval import INTERVAL, RETENTION_KEY
+from replay.twin.on_record import Wanted
 from sim import DEFAULT_VERSION, KNOWN_VERSIONS, EngineConfig, InvalidConfig
+from sim.latency import Extended, Profiled
 
 RULES_VERSION = DEFAULT_VERSION
 """The vLLM version whose scheduling rules the engine follows if a file names none."""
@@ -73,6 +80,20 @@ def _least(name: str) -> int:
     return 0
 
 
+def latency_keys() -> tuple[Key, ...]:
+    """Return the keys of ``latency``, as what holds their values has them."""
+    holders: Holders = {
+        "": (Checkpoint,),
+        "coefficients": (Extended, Profiled),
+        "fitted_range": (FittedRange,),
+        "pace": (Pace,),
+        "held_out": (HeldOut,),
+        "fitted_on": (FittedOn,),
+        "defaults": (Wanted,),
+    }
+    return keys_of("latency", LATENCY, holders)
+
+
 TOP_KEYS: tuple[Key, ...] = (
     Key(
         path="vllm_version",
@@ -106,6 +127,7 @@ FOREIGN_NAMES: Mapping[str, str] = {
 """Other tools' names of these keys, for the hint of an unknown key."""
 
 
+@lru_cache(maxsize=1)
 def all_keys() -> tuple[Key, ...]:
     """Return every key in the order of the file."""
     top = {key.path: key for key in TOP_KEYS}
@@ -116,9 +138,9 @@ def all_keys() -> tuple[Key, ...]:
         *GROUP_KEYS,
         RETENTION_KEY,
         UNIT_KEY,
-        *LATENCY_KEYS,
-        *HARDWARE_KEYS,
-        *CLUSTER_KEYS,
+        *latency_keys(),
+        *hardware_keys(),
+        *cluster_keys(),
         top["seed"],
     )
 

@@ -23,15 +23,20 @@ from sim import UNBOUNDED, EngineConfig
 from sim.latency import ALPHAS, VIDURS, Blackbox, Extended, LatencyModel, Profiled
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from replay.twin.twin_config import TwinConfig
 
 
-def dump_config(config: TwinConfig) -> str:
-    """Return a configuration as TWIN.yaml text, every key that counts written out; loading it gives an equal one."""
+def dump_config(config: TwinConfig, *, assumed: Collection[str] = ()) -> str:
+    """Return a configuration as TWIN.yaml text, every key that counts written out; loading it gives an equal one.
+
+    ``assumed``: keys of ``engine`` that become comments, so that an assumption does not come back as a setting.
+    """
     lines = [
         f"vllm_version: {quoted(config.vllm_version)}",
         f"compatibility: {config.compatibility}",
-        *_server_lines(config.engine, config.latency),
+        *_server_lines(config.engine, config.latency, assumed=assumed),
         *(config.fitted.lines() if config.fitted is not None and not config.fitted.is_empty() else ()),
         *(config.pace.lines() if config.pace is not None else ()),
         *(config.held_out.lines() if config.held_out is not None else ()),
@@ -42,13 +47,11 @@ def dump_config(config: TwinConfig) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _server_lines(engine: EngineConfig, latency: LatencyModel) -> list[str]:
+def _server_lines(engine: EngineConfig, latency: LatencyModel, *, assumed: Collection[str] = ()) -> list[str]:
     """Return one server's ``engine`` and ``latency``."""
-    settings = [
-        f"  {item.name}: {_scalar(getattr(engine, item.name))}"
-        for item in engine_fields()
-        if not _is_open(item.name, engine)
-    ]
+    names = [item.name for item in engine_fields() if not _is_open(item.name, engine)]
+    given = {name: f"{name}: {_scalar(getattr(engine, name))}" for name in names}
+    settings = [f"  # {line}  (assumed)" if name in assumed else f"  {line}" for name, line in given.items()]
     settings.append(f"  {GROUPS}: {groups_text(engine.kv_cache_groups)}")
     if engine.kv_cache_groups:
         interval = engine.prefix_cache_retention_interval

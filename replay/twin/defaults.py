@@ -6,14 +6,16 @@ import difflib
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import Literal, get_args
 
 from replay.twin.fitted.fitted_tiles import Pairs, read_tiles
+from replay.twin.keys.key import keys_of_fields
 from replay.twin.keys.latency_keys import EXTENDED_MEANINGS
+from replay.twin.keys.read_keys import refuse_missing, values_of
 from sim import InvalidConfig
 from sim.latency import ALPHAS, Blackbox, Extended
 from traces.strict.arguments import PATH, takes
@@ -32,33 +34,6 @@ USUALLY_ZERO = ("alpha3",)
 SHIPPED = Path(__file__).with_name("defaults.yaml")
 SCHEMA_VERSION = 1
 
-_ENTRY_KEYS = (
-    "model",
-    "gpu",
-    "tp",
-    "vllm_version",
-    "latency_model",
-    "coefficients",
-    "blackbox",
-    "num_gpu_blocks",
-    "block_size",
-    "tiles",
-    "provenance",
-)
-_PROVENANCE_KEYS = (
-    "source",
-    "tool_version",
-    "date",
-    "identification",
-    "async_scheduling",
-    "system_fingerprint",
-    "traces",
-    "digests",
-    "low",
-    "high",
-    "errors",
-    "note",
-)
 _NEAREST_SHOWN = 3
 _EXPECTED = "a number of microseconds >= 0"
 
@@ -210,7 +185,7 @@ def read_extended_coefficients(section: Section) -> dict[str, Decimal]:
 
 
 def _entry(section: Section) -> DefaultsEntry:
-    section.refuse_unknown((*_ENTRY_KEYS, "history"))
+    section.refuse_unknown([*(each.name for each in fields(DefaultsEntry)), "history"])
     is_extended = section.text("latency_model", choices=get_args(FittedModel)) == "extended"
     coefficients = section.section("coefficients")
     provenance = section.section("provenance")
@@ -238,25 +213,18 @@ def _entry(section: Section) -> DefaultsEntry:
 
 
 def _provenance(section: Section) -> Provenance:
-    section.refuse_unknown(_PROVENANCE_KEYS)
-    levels = get_args(Identification)
-    identification = section.text("identification", choices=levels)
-    if identification is None:
+    keys = keys_of_fields("provenance", Provenance)
+    section.refuse_unknown([key.name for key in keys])
+    if "identification" not in section:
+        levels = get_args(Identification)
         section.fail("identification", got="nothing", expected=f"one of {', '.join(levels)}")
-    errors, low, high = (section.section(key) for key in ("errors", "low", "high"))
+    refuse_missing(section, Provenance, expected="text")
+    parts = {name: section.section(name) for name in ("errors", "low", "high")}
+    given = values_of(section, keys)
     return Provenance(
-        source=_required(section, "source"),
-        date=_required(section, "date"),
-        identification=cast(Identification, identification),
+        **given | {name: _errors(part) for name, part in parts.items() if part is not None},
         traces=section.texts("traces"),
-        errors=_errors(errors) if errors else {},
-        low=_errors(low) if low else {},
-        high=_errors(high) if high else {},
         digests=section.texts("digests"),
-        async_scheduling=section.boolean("async_scheduling"),
-        system_fingerprint=section.text("system_fingerprint"),
-        tool_version=section.text("tool_version"),
-        note=section.text("note"),
     )
 
 

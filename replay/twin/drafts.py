@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from replay.model.drafting.read_drafter import HeadMethod
     from replay.model.layers.drafter import Drafter
+    from replay.model.layout import Hardware
     from replay.model.shape import ModelShape
-    from replay.twin.hardware import Hardware
-    from sim import EngineConfig
+    from sim import EngineSettings
     from sim.latency import LatencyModel
     from traces.strict.section import Section
 
@@ -51,7 +51,7 @@ def without_drafts(given: Mapping[str, object]) -> dict[str, object]:
 
 
 def drafter_of(
-    engine: EngineConfig, root: Section, *, shape: ModelShape | None, folder: Path
+    engine: EngineSettings, root: Section, *, shape: ModelShape | None, folder: Path
 ) -> Drafter | None:
     """Return the drafter of a model, None if none is known. ``folder``: the file's.
 
@@ -90,13 +90,13 @@ def drafter_of(
 
 
 def with_drafting(
-    engine: EngineConfig,
+    engine: EngineSettings,
     root: Section,
     *,
     model: LatencyModel,
     drafter: Drafter | None,
     hardware: Hardware | None,
-) -> tuple[EngineConfig, tuple[str, ...]]:
+) -> tuple[EngineSettings, tuple[str, ...]]:
     """Return the engine with a draft's time, if the file leaves ``draft_us`` open, and a line that says so.
 
     With a latency model that is derived from the model and the GPU; fitted coefficients do not give it.
@@ -124,7 +124,7 @@ def with_drafting(
 
 
 def drafter_notes(
-    engine: EngineConfig, root: Section, *, drafter: Drafter | None, shape: ModelShape | None
+    engine: EngineSettings, root: Section, *, drafter: Drafter | None, shape: ModelShape | None
 ) -> tuple[str, ...]:
     """Return notes on a file's drafts that have no effect, or would not start. ``shape``: the model's."""
     section = root.section("engine")
@@ -168,7 +168,7 @@ def _vocabulary_notes(section: Section, drafter: Drafter, shape: ModelShape) -> 
     )
 
 
-def _uncounted_notes(engine: EngineConfig, section: Section) -> tuple[str, ...]:
+def _uncounted_notes(engine: EngineSettings, section: Section) -> tuple[str, ...]:
     """Return a note if the drafting layers are not counted, since the file does not name them."""
     method = read_method(engine, section)
     if engine.num_speculative_tokens == 0 or "num_gpu_blocks" in section:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from replay.model.gpus import Gpu
 from replay.model.shape import ModelShape
-from sim import EngineConfig, nearest_rules
+from sim import EngineSettings, nearest_rules
 
 SMALL_GPU, LARGE_SEQS = (256, 2048), 1024
 """(max_num_seqs, max_num_batched_tokens) of a small GPU; max_num_seqs of a large one."""
@@ -47,7 +47,7 @@ def with_defaults(given: Mapping[str, object], server: Server) -> tuple[dict[str
     if server.shape is not None:
         settings.setdefault("max_model_len", server.shape.max_model_len)
     seqs, tokens = batch_limits(server.gpu, vllm_version=server.vllm_version)
-    longest = _integer(settings.get("max_model_len", EngineConfig().max_model_len))
+    longest = _integer(settings.get("max_model_len", EngineSettings().max_model_len))
     seqs = _integer(settings.get("max_num_seqs", seqs))
     if "max_num_batched_tokens" not in given:
         if settings.get("enable_chunked_prefill") is False:
@@ -80,7 +80,7 @@ def _notes(given: Mapping[str, object], settings: Mapping[str, object], server: 
         unknown = [
             name for name in (*absent, *(() if server.shape else ("max_model_len",))) if name not in given
         ]
-        usual = EngineConfig()
+        usual = EngineSettings()
         values = ", ".join(f"{name} {settings.get(name, getattr(usual, name))}" for name in unknown)
         if unknown:
             lines.append(

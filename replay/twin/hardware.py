@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from decimal import Decimal
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, cast, get_args
+from typing import TYPE_CHECKING
 
 import yaml
 
-from replay.model.gpus import NUMBERS, Gpu, find_gpu, read_gpu
-from replay.model.layout import ONE_NODE, All2AllBackend, Layout
+from replay.model.gpus import NUMBERS, find_gpu, read_gpu
+from replay.model.layout import Hardware, Layout
 from replay.model.shape import ModelShape
-from replay.model.vision.tower import MMEncoderTPMode
-from sim import DEFAULT_VERSION, EngineConfig, InvalidConfig
+from replay.twin.keys.hardware_keys import HARDWARE, hardware_keys
+from replay.twin.keys.key import Key, keys_held_by, keys_of_fields, names_under
+from replay.twin.keys.latency_keys import LATENCY
+from replay.twin.keys.read_keys import held_by, values_of
+from sim import DEFAULT_VERSION, EngineConfig, EngineSettings, InvalidConfig
 from sim.latency import LatencyModel, PeakTimes
 from traces import ConfigError
 from traces.strict.section import Section
@@ -24,24 +27,8 @@ if TYPE_CHECKING:
     from replay.model.gpu_memory import KvCacheSize
     from replay.model.layers.drafter import Drafter
 
-LAYOUT_KEYS = (
-    *("pp", "dp", "enable_expert_parallel", "all2all_backend"),
-    *("gpus_per_node", "network_gb_per_s", "network_us", "nccl_launch_us", "nccl_skew_us"),
-)
 OF_KV_CACHE = ("pp", "dp")
-"""Those that bear on the size of the KV cache, too."""
-OFFLOAD_KEYS = ("kv_offloading_size", "kv_offload_gb_per_s")
-HARDWARE_KEYS = (
-    "gpu",
-    "tp",
-    "gpu_memory_utilization",
-    "kv_cache_memory_bytes",
-    "name",
-    "mm_encoder_tp_mode",
-    *LAYOUT_KEYS,
-    *OFFLOAD_KEYS,
-    *NUMBERS,
-)
+"""Keys of a layout that bear on the size of the KV cache, too."""
 FOREIGN_NAMES = {
     "tensor_parallel_size": "tp",
     "pipeline_parallel_size": "pp",
@@ -73,60 +60,33 @@ def _without_peak(written: Sequence[str], model: LatencyModel) -> tuple[str, ...
     return tuple(notes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hardware:
-    """A server's hardware: GPUs of one kind, their number and layout, and the share of their memory for vLLM.
+def hardware_notes(hardware: Hardware, model: LatencyModel, *, ranks: int | None = None) -> tuple[str, ...]:
+    """Return notes on what is assumed of it, and on what a latency model ignores.
 
-    ``kv_cache_memory_bytes``: of each GPU's KV cache; None: what that share leaves.
-    ``nccl_launch_us``: what a collective takes beside its bytes; None: the latency model's own ``all_reduce_us``.
-    ``kv_offloading_size``: GiB of host memory for KV blocks, of all GPUs together; ``kv_offload_gb_per_s``: from there
-    to each GPU. ``mm_encoder_tp_mode``: what tensor parallelism does with a vision tower. ``written``: the file's keys.
+    ``ranks``: how many engines are simulated in step; None where none are, 0 where it is not known.
     """
-
-    gpu: Gpu
-    tp: int = 1
-    pp: int = 1
-    layout: Layout = ONE_NODE
-    gpu_memory_utilization: float | None = None
-    kv_cache_memory_bytes: int | None = None
-    nccl_launch_us: float | None = None
-    kv_offloading_size: float | None = None
-    kv_offload_gb_per_s: float | None = None
-    mm_encoder_tp_mode: MMEncoderTPMode = "weights"
-    written: tuple[str, ...] = ()
-
-    @property
-    def num_gpus(self) -> int:
-        """How many GPUs the engine that is simulated has: of several in step (``dp``) one."""
-        return self.tp * self.pp
-
-    def notes(self, model: LatencyModel, *, ranks: int | None = None) -> tuple[str, ...]:
-        """Return notes on what is assumed of it, and on what a latency model ignores.
-
-        ``ranks``: how many engines are simulated in step; None where none are, 0 where it is not known.
-        """
-        if not hasattr(model, "peak"):
-            written = [name for name in LAYOUT_KEYS if name in self.written and name != "pp"]
-            return _without_peak(written, model)
-        notes = []
-        if model.peak.ep > 1 and not self.layout.enable_expert_parallel:
-            notes.append(
-                f"hardware.tp {self.tp}: the experts' FP8 weights are in blocks that so many GPUs would cut, which "
-                "vLLM refuses; each GPU is taken to have whole experts (enable_expert_parallel)"
-            )
-        if ranks and ranks != self.layout.dp:
-            notes.append(
-                f"cluster.lockstep: {ranks} instances in step, hardware.dp {self.layout.dp}; expected the same "
-                "number, that of the engines that share the experts"
-            )
-        elif self.layout.dp > 1 and ranks is None:
-            notes.append(
-                f"hardware.dp {self.layout.dp}: one engine of {self.layout.dp} is simulated; the others, whose tokens "
-                "pass the same experts, are taken to be as loaded and in step. Rates, GPUs and cost are those of this "
-                f"one: give it 1/{self.layout.dp} of the requests, or simulate all with cluster.instances and "
-                "cluster.lockstep"
-            )
-        return tuple(notes)
+    if not hasattr(model, "peak"):
+        of_layout = {"nccl_launch_us", *(each.name for each in fields(Layout))}
+        written = [name for name in HARDWARE if name in of_layout and name in hardware.written]
+        return _without_peak(written, model)
+    notes, dp = [], hardware.layout.dp
+    if model.peak.ep > 1 and not hardware.layout.enable_expert_parallel:
+        notes.append(
+            f"hardware.tp {hardware.tp}: the experts' FP8 weights are in blocks that so many GPUs would cut, which "
+            "vLLM refuses; each GPU is taken to have whole experts (enable_expert_parallel)"
+        )
+    if ranks and ranks != dp:
+        notes.append(
+            f"cluster.lockstep: {ranks} instances in step, hardware.dp {dp}; expected the same "
+            "number, that of the engines that share the experts"
+        )
+    elif dp > 1 and ranks is None:
+        notes.append(
+            f"hardware.dp {dp}: one engine of {dp} is simulated; the others, whose tokens pass the same experts, are "
+            "taken to be as loaded and in step. Rates, GPUs and cost are those of this one: give it "
+            f"1/{dp} of the requests, or simulate all with cluster.instances and cluster.lockstep"
+        )
+    return tuple(notes)
 
 
 def read_hardware(root: Section) -> Hardware | None:
@@ -143,24 +103,15 @@ def read_hardware(root: Section) -> Hardware | None:
         return Hardware(gpu=find_gpu(str(node.value), where=where), pp=stages or 1)
     section = root.section("hardware", expected="a GPU's name, or a mapping")
     assert section is not None  # noqa: S101 - the key is there
-    section.refuse_unknown(HARDWARE_KEYS, elsewhere=FOREIGN_NAMES)
-    named = section.text("gpu")
-    share = section.decimal("gpu_memory_utilization", expected="a share of the memory", least=Decimal("0.01"))
+    section.refuse_unknown([*names_under("", HARDWARE), *NUMBERS, "name"], elsewhere=FOREIGN_NAMES)
+    given = values_of(section, hardware_keys())
+    named, tiers = given.pop("gpu", None), given.pop("kv_offloading_size", None)
     return Hardware(
         gpu=read_gpu(section, base=find_gpu(named, where=where) if named else None),
-        tp=section.integer("tp", least=1) or 1,
-        pp=_stages(section, stages),
-        layout=_read_layout(section),
-        gpu_memory_utilization=None if share is None else float(share),
-        kv_cache_memory_bytes=section.integer("kv_cache_memory_bytes", least=1),
-        nccl_launch_us=_number(section, "nccl_launch_us", unit="µs", default=None),
-        kv_offloading_size=_number(section, "kv_offloading_size", unit="GiB", default=None) or None,
-        kv_offload_gb_per_s=_positive(section, "kv_offload_gb_per_s"),
-        mm_encoder_tp_mode=cast(
-            MMEncoderTPMode,
-            section.text("mm_encoder_tp_mode", choices=get_args(MMEncoderTPMode)) or "weights",
-        ),
+        layout=Layout(**held_by(Layout, given)),
+        kv_offloading_size=tiers or None,
         written=tuple(section.nodes),
+        **held_by(Hardware, given) | {"pp": _stages(section, stages)},
     )
 
 
@@ -192,56 +143,40 @@ def stages_notes(engine: EngineConfig, model: LatencyModel) -> tuple[str, ...]:
     )
 
 
-def _read_layout(section: Section) -> Layout:
-    """Return the keys of ``hardware`` about engines in step, experts and nodes."""
-    usual = ONE_NODE
-    backend = section.text("all2all_backend", choices=get_args(All2AllBackend))
-    network = _number(section, "network_gb_per_s", unit="GB/s", default=usual.network_gb_per_s)
-    if not network:
-        section.fail("network_gb_per_s", got="0", expected="a number of GB/s > 0")
-    return Layout(
-        dp=section.integer("dp", least=1) or usual.dp,
-        enable_expert_parallel=section.boolean("enable_expert_parallel") or False,
-        all2all_backend=cast(All2AllBackend, backend or usual.all2all_backend),
-        gpus_per_node=section.integer("gpus_per_node", least=1) or usual.gpus_per_node,
-        network_gb_per_s=network,
-        network_us=_number(section, "network_us", unit="µs", default=usual.network_us) or 0.0,
-        nccl_skew_us=_number(section, "nccl_skew_us", unit="µs", default=usual.nccl_skew_us) or 0.0,
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """What ``latency`` says of the model: its config.json, or its name, and the types that vLLM serves it in."""
+
+    model_config: str | None = None
+    dtype: str = "auto"
+    kv_cache_dtype: str = "auto"
+    mamba_ssm_cache_dtype: str = "auto"
+    quantization: str = "auto"
 
 
-def _positive(section: Section, key: str) -> float | None:
-    value = section.decimal(key, expected="a number > 0", least=Decimal("1e-9"))
-    return None if value is None else float(value)
-
-
-def _number(section: Section, key: str, *, unit: str, default: float | None) -> float | None:
-    value = section.decimal(key, expected=f"a number of {unit} >= 0")
-    return default if value is None else float(value)
+@lru_cache(maxsize=1)
+def checkpoint_keys() -> tuple[Key, ...]:
+    """Return the keys of ``latency`` that name the model."""
+    return keys_held_by("latency", LATENCY, Checkpoint)
 
 
 def read_shape(latency: Section, *, folder: Path) -> ModelShape | None:
     """Return the model of ``latency.model_config``: a file beside TWIN.yaml or a model that ships; None without."""
-    named = latency.text("model_config")
-    if named is None:
+    words = values_of(latency, checkpoint_keys())
+    if "model_config" not in words:
         return None
     from replay.model.hf_config import read_model_config
 
+    named = words.pop("model_config")
     file = folder / named
-    return read_model_config(
-        file if is_a_file(file) else named,
-        kv_cache_dtype=latency.text("kv_cache_dtype") or "auto",
-        mamba_ssm_cache_dtype=latency.text("mamba_ssm_cache_dtype") or "auto",
-        dtype=latency.text("dtype") or "auto",
-        quantization=latency.text("quantization") or "auto",
-    )
+    return read_model_config(file if is_a_file(file) else named, **words)
 
 
 def capacity_of(
     shape: ModelShape,
     hardware: Hardware,
     *,
-    engine: EngineConfig,
+    engine: EngineSettings,
     vllm_version: str,
     disables_hybrid: bool = False,
     drafter: Drafter | None = None,
@@ -311,23 +246,10 @@ def peak_of(
 
 def read_peak(section: Section) -> PeakTimes:
     """Return the times that ``latency.peak`` writes out, in µs. Raises ConfigError."""
-    known = {field.name: str(field.type) for field in fields(PeakTimes)}
-    section.refuse_unknown(known)
-    given: dict[str, object] = {}
-    for name, kind in known.items():
-        if name not in section:
-            continue
-        if kind == "bool":
-            given[name] = section.boolean(name)
-        elif kind == "int":
-            given[name] = section.integer(name, least=0)
-        elif kind.startswith("tuple"):
-            given[name] = section.numbers(name)
-        else:
-            value = section.decimal(name, expected="a number of µs >= 0")
-            given[name] = float(value) if value is not None else 0.0
+    keys = [replace(key, unit="µs") for key in keys_of_fields("latency.peak", PeakTimes)]
+    section.refuse_unknown([key.name for key in keys])
     try:
-        return PeakTimes(**given)  # type: ignore[arg-type]  # every value was read by its field's type
+        return PeakTimes(**values_of(section, keys))
     except (InvalidConfig, TypeError) as error:
         raise ConfigError(f"latency.peak: {error} ({section.file}:{section.line})") from error
 

@@ -10,9 +10,9 @@ from sim.latency import Profiled
 
 if TYPE_CHECKING:
     from replay.model.encoders.encoder_times import EncoderTimes
+    from replay.model.layout import Hardware
     from replay.model.shape import ModelShape
-    from replay.twin.hardware import Hardware
-    from sim import EngineConfig
+    from sim import EngineSettings
     from sim.latency import LatencyModel
     from traces.strict.section import Section
 
@@ -28,13 +28,13 @@ TIMES: Final[Mapping[str, str]] = {
 
 
 def with_encoder(
-    engine: EngineConfig,
+    engine: EngineSettings,
     root: Section,
     *,
     model: LatencyModel,
     shape: ModelShape | None,
     hardware: Hardware | None,
-) -> EngineConfig:
+) -> EngineSettings:
     """Return the engine with its model's settings of images, where the file leaves them open.
 
     Their time is set with a latency model that is derived from the model and the GPU. A file's own ``encoder_token_us``

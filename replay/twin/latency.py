@@ -10,6 +10,7 @@ from typing import cast
 
 import yaml
 
+from replay.model.layout import Hardware
 from replay.model.shape import ModelShape
 from replay.model.shipped_models import shipped_config
 from replay.twin.defaults import (
@@ -19,8 +20,10 @@ from replay.twin.defaults import (
 )
 from replay.twin.fitted.fitted_tiles import KEY as TILES
 from replay.twin.fitted.fitted_tiles import check_has_tiles, read_tiles
-from replay.twin.hardware import Hardware, peak_of, read_shape
-from replay.twin.keys.latency_keys import ANALYTIC, EXTENDED_MEANINGS, LATENCY_KEYS, LATENCY_MODELS
+from replay.twin.hardware import peak_of, read_shape
+from replay.twin.keys.key import keys_held_by, names_under
+from replay.twin.keys.latency_keys import ANALYTIC, EXTENDED_MEANINGS, LATENCY, LATENCY_MODELS
+from replay.twin.keys.read_keys import refuse_missing, values_of
 from replay.twin.on_record import (
     Found,
     Wanted,
@@ -131,8 +134,7 @@ def check_keys(root: Section, other_places: Mapping[str, str]) -> None:
     """Raise ConfigError at an unknown key of the latency section."""
     section = root.section("latency")
     if section is not None:
-        names = {key.path.split(".")[1] for key in LATENCY_KEYS}
-        section.refuse_unknown(sorted(names), elsewhere=other_places)
+        section.refuse_unknown(sorted(names_under("", LATENCY)), elsewhere=other_places)
 
 
 def _check_quantization(root: Section, section: Section, *, folder: Path) -> None:
@@ -448,14 +450,9 @@ def _entry_on_record(asked: Asked) -> Found:
     section = asked.latency.section("defaults")
     version = asked.root.text("vllm_version")
     if section is not None:
-        model = str(section.text("model"))
-        wanted = Wanted(
-            model=model,
-            gpu=str(section.text("gpu")),
-            tp=section.integer("tp", least=1) or 1,
-            vllm_version=section.text("vllm_version") or version,
-            shape=asked.shape or shape_of_shipped(model),
-        )
+        wanted = _named_server(section)
+        shape = asked.shape or shape_of_shipped(wanted.model)
+        wanted = replace(wanted, vllm_version=wanted.vllm_version or version, shape=shape)
     elif _is_cut(asked.latency, folder=asked.folder):
         return Found(
             entry=None,
@@ -471,20 +468,18 @@ def _entry_on_record(asked: Asked) -> Found:
     return find_on_record(wanted, path=_defaults_file(asked))
 
 
+def _named_server(section: Section) -> Wanted:
+    """Return the server that ``latency.defaults`` names. Raises ConfigError."""
+    section.refuse_unknown(names_under("defaults", LATENCY))
+    refuse_missing(section, Wanted, expected="text")
+    return Wanted(**values_of(section, keys_held_by("latency", LATENCY, Wanted, "defaults")))
+
+
 def _read_defaults(asked: Asked, wanted: Section) -> Found:
     """Return the entry that ``defaults`` asks for. Raises ConfigError where there is none."""
-    wanted.refuse_unknown(("model", "gpu", "tp", "vllm_version"))
-    for name in ("model", "gpu"):
-        if wanted.text(name) is None:
-            wanted.fail(name, got="nothing", expected="text")
+    server = _named_server(wanted)
     found = _entry_on_record(asked)
     if found.entry is None:
-        model, gpu, tp = (
-            str(wanted.text("model")),
-            str(wanted.text("gpu")),
-            wanted.integer("tp", least=1) or 1,
-        )
-        server = Wanted(model=model, gpu=gpu, tp=tp, vllm_version=wanted.text("vllm_version"))
         refuse_unrecorded(server, path=_defaults_file(asked))
     return found
 

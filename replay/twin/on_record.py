@@ -13,7 +13,7 @@ import numpy as np
 from replay.model.gpus import find_gpu
 from replay.model.shape import ModelShape
 from replay.model.shipped_models import shipped_config, shipped_models
-from replay.numbers.argument_ranges import GPUS
+from replay.numbers.argument_ranges import GPUS, GpuCount
 from replay.twin.defaults import (
     SHIPPED,
     DefaultsEntry,
@@ -33,7 +33,7 @@ class Wanted:
 
     model: str
     gpu: str
-    tp: int
+    tp: GpuCount = 1
     vllm_version: str | None = None
     shape: ModelShape | None = None
 

@@ -7,12 +7,15 @@ from itself. ``latency.fitted_range`` has the loads' outer ends, ``latency.held_
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from replay.twin.fitted.held_out import ERRORS
-from replay.twin.keys.fitted_on_keys import FLAGS, SWITCHES, WHOLE
+from replay.twin.keys.fitted_on_keys import SWITCHES, WHOLE, WORDS
+from replay.twin.keys.key import Key, Kind, keys_held_by, keys_of_fields
+from replay.twin.keys.latency_keys import LATENCY
+from replay.twin.keys.read_keys import values_of
 
 if TYPE_CHECKING:
     from traces.strict.section import Section
@@ -98,6 +101,11 @@ class FittedOn:
 
 _TEXTS = ("model", "gpu", "vllm_version", "carried_from")
 _NUMBERS = ("num_gpus", "tp")
+_KINDS: Mapping[Kind, tuple[str, ...]] = {"integer": WHOLE, "boolean": SWITCHES, "text": WORDS}
+_FLAG_KEYS = tuple(
+    Key(path=name, kind=kind, default="", meaning="") for kind in _KINDS for name in _KINDS[kind]
+)
+_ERROR_KEYS = tuple(Key(path=name, kind="number", default="", meaning="") for name in ERRORS)
 
 
 def read_fitted_on(latency: Section | None) -> FittedOn | None:
@@ -107,59 +115,22 @@ def read_fitted_on(latency: Section | None) -> FittedOn | None:
         return None
     section.refuse_unknown([each.name for each in fields(FittedOn)])
     return FittedOn(
-        model=section.text("model"),
-        gpu=section.text("gpu"),
-        vllm_version=section.text("vllm_version"),
-        carried_from=section.text("carried_from"),
-        num_gpus=section.integer("num_gpus", least=1),
-        tp=section.integer("tp", least=1),
-        flags=_flags(section.section("flags")),
-        noise=_errors(section.section("noise")),
+        **values_of(section, keys_held_by("latency", LATENCY, FittedOn, KEY)),
+        flags=_given(section.section("flags"), _FLAG_KEYS),
+        noise=_given(section.section("noise"), _ERROR_KEYS),
         loads=tuple(_load(each) for each in section.sections("loads")),
     )
 
 
-def _flags(section: Section | None) -> dict[str, Flag]:
+def _given(section: Section | None, keys: tuple[Key, ...]) -> dict[str, Any]:
     if section is None:
         return {}
-    section.refuse_unknown(FLAGS)
-    return dict(_flags_in(section))
-
-
-def _flags_in(section: Section) -> Iterator[tuple[str, Flag]]:
-    for name in FLAGS:
-        value: Flag | None
-        if name in WHOLE:
-            value = section.integer(name, least=0)
-        elif name in SWITCHES:
-            value = section.boolean(name)
-        else:
-            value = section.text(name)
-        if value is not None:
-            yield name, value
-
-
-def _errors(section: Section | None) -> dict[str, float]:
-    if section is None:
-        return {}
-    section.refuse_unknown(ERRORS)
-    found = {name: _number(section, name) for name in ERRORS}
-    return {name: value for name, value in found.items() if value is not None}
+    section.refuse_unknown([key.name for key in keys])
+    return values_of(section, keys)
 
 
 def _load(section: Section) -> FittedLoad:
-    section.refuse_unknown([each.name for each in fields(FittedLoad)])
-    name = section.text("name")
-    if name is None:
+    given = _given(section, keys_of_fields("", FittedLoad))
+    if "name" not in given:
         section.fail("name", got="nothing", expected="the run's name")
-    return FittedLoad(
-        name=name,
-        role=section.text("role", choices=ROLES) or ROLES[0],
-        num_requests=section.integer("num_requests", least=0) or 0,
-        **{key: _number(section, key) for key in (*OF_LOAD, *ERRORS)},
-    )
-
-
-def _number(section: Section, name: str) -> float | None:
-    value = section.decimal(name, expected="a number >= 0")
-    return None if value is None else float(value)
+    return FittedLoad(**given | {"role": section.text("role", choices=ROLES) or ROLES[0]})

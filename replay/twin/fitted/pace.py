@@ -8,7 +8,9 @@ bounds.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from replay.numbers.argument_ranges import Within
 
 if TYPE_CHECKING:
     from traces.strict.section import Section
@@ -16,14 +18,15 @@ if TYPE_CHECKING:
 KEY = "pace"
 MOST = 0.5
 """A twin whose steps may be off by more is useless."""
+Fraction = Annotated[float, Within(least=0, most=MOST)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
     """Fractions by which all steps together may be longer or shorter: ``within`` the fitted loads, and ``beyond``."""
 
-    within: float
-    beyond: float
+    within: Fraction
+    beyond: Fraction
 
     def lines(self) -> list[str]:
         """Return it as lines of TWIN.yaml's latency section."""

@@ -1,337 +1,277 @@
-"""The keys of ``cluster:``, part of the table in ``replay.twin.config_keys``. Light: reading it compiles nothing."""
+"""What the keys of ``cluster:`` mean; all else of them follows from the simulator's settings."""
 
 from __future__ import annotations
 
-from replay.twin.keys.cluster_key import choice, flag, integer, mapping, number
-from replay.twin.keys.infrastructure_keys import INFRASTRUCTURE_KEYS
-from replay.twin.keys.key import Key
+from collections.abc import Mapping
+from dataclasses import replace
 
-ROUTING_NAMES = (
-    "round-robin",
-    "random",
-    "power-of-two",
-    "session",
-    "kube-proxy",
-    "least-loaded",
-    "always-busiest",
-    "weighted",
-    "vllm-dp",
-    "cache-aware",
-    "kv-cost",
-)
-"""The values of ``cluster.routing.policy`` besides ``module:attribute``."""
+from replay.numbers.argument_ranges import GPUS
+from replay.twin.keys.key import Key, Said, Sayings, holders_of, keys_of, said_of
 
-ADMISSION_NAMES = ("always", "reject-all", "token-bucket", "tier-shed", "utilization", "tenant-budget")
-"""The values of ``cluster.admission.policy``."""
+_GPUS = (GPUS.least, GPUS.most)
+OWN_FUNCTION = "module:attribute"
+"""A routing policy of the user's own."""
 
-CLUSTER_KEYS: tuple[Key, ...] = (
-    Key(
-        path="cluster",
-        kind="mapping",
+CLUSTER: Sayings = {
+    "": "Several servers behind a router. Absent: one server.",
+    "instances": "Number of servers, all with the settings of the top level.",
+    "lockstep": "The servers of each pool are the data-parallel ranks of one server of a model with experts "
+    "(`--data-parallel-size`): they start their steps together, and a rank without requests runs a dummy step while "
+    "another has some. Use it with routing `vllm-dp`. It cannot be combined with `flow_control`, `autoscaler`, "
+    "`failures`, or clients that wait for answers.",
+    "pools": Said(
+        "In place of `instances`: a list of pools, each `{name, instances, engine, latency, hardware}`. A pool has "
+        "the top level's `engine`, `latency` and `hardware`, except for the keys that it gives itself. Where the top "
+        "level gives `engine.num_gpu_blocks`, a pool of other hardware has to give its own.",
         default="none",
-        meaning="Several servers behind a router. Absent: one server.",
     ),
-    integer("instances", 1, "Number of servers, all with the settings of the top level.", least=1),
-    flag(
-        "lockstep",
-        "The servers of each pool are the data-parallel ranks of one server of a model with experts "
-        "(`--data-parallel-size`): they start their steps together, and a rank without requests runs a dummy step "
-        "while another has some. Use it with routing `vllm-dp`. It cannot be combined with `flow_control`, "
-        "`autoscaler`, `failures`, or clients that wait for answers.",
-    ),
-    Key(
-        path="cluster.pools",
-        kind="mapping",
+    "pools.name": Said(
+        "Its instances are then called `name/0`, `name/1`, and so on, in the column `instance`.",
         default="none",
-        meaning="In place of `instances`: a list of pools, each `{name, instances, engine, latency, hardware}`. A pool "
-        "has the top level's `engine`, `latency` and `hardware`, except for the keys that it gives itself. Where the "
-        "top level gives `engine.num_gpu_blocks`, a pool of other hardware has to give its own.",
     ),
-    Key(
-        path="cluster.pools.name",
-        kind="text",
-        default="none",
-        meaning="Its instances are then called `name/0`, `name/1`, and so on, in the column `instance`.",
-    ),
-    integer("pools.instances", 1, "How many servers the pool has.", least=1),
-    Key(
-        path="cluster.pools.role",
-        kind="choice",
-        default="shared",
-        choices=("shared", "prefill", "decode"),
-        meaning="`shared`: its instances serve requests whole. `prefill`: they compute prompts for others, and nothing "
-        "else. `decode`: they answer requests whose prompts may have been computed elsewhere. The last two come "
-        "together.",
-    ),
-    mapping("pools.engine", "none", "Keys of `engine` that differ in this pool."),
-    mapping(
-        "pools.latency",
-        "none",
+    "pools.instances": "How many servers the pool has.",
+    "pools.role": "`shared`: its instances serve requests whole. `prefill`: they compute prompts for others, and "
+    "nothing else. `decode`: they answer requests whose prompts may have been computed elsewhere. The last two come "
+    "together.",
+    "pools.engine": Said("Keys of `engine` that differ in this pool.", default="none"),
+    "pools.latency": Said(
         "Keys of `latency` that differ in this pool. One with a `model` of its own inherits no numbers of another "
         "model.",
+        default="none",
     ),
-    integer(
-        "pools.gpus_per_instance",
-        "of `hardware`: tp x pp x dp, else the pipeline stages",
+    "pools.gpus_per_instance": Said(
         "GPUs of one server, for placement, GPU-hours and cost. Without pools `cluster.gpus_per_instance`.",
-        least=1,
+        "of `hardware`: tp x pp x dp, else the pipeline stages",
+        within=_GPUS,
     ),
-    number("pools.cost_per_gpu_hour", "of the cluster", "As `cluster.cost_per_gpu_hour`, of this pool."),
-    mapping("pools.startup", "of the cluster", "As `cluster.startup`, of this pool."),
-    mapping(
-        "pools.autoscaler", "of the cluster", "As `cluster.autoscaler`, of this pool: all of it, or none."
+    "pools.cost_per_gpu_hour": Said(
+        "As `cluster.cost_per_gpu_hour`, of this pool.", default="of the cluster", within=(0, 1e9)
     ),
-    Key(
-        path="cluster.pools.node_pool",
-        kind="text",
+    "pools.startup": Said("As `cluster.startup`, of this pool.", default="of the cluster"),
+    "pools.autoscaler": Said(
+        "As `cluster.autoscaler`, of this pool: all of it, or none.", default="of the cluster"
+    ),
+    "pools.node_pool": Said(
+        "Which of `cluster.node_pools` its instances are placed on. Without pools `cluster.node_pool`.",
         default="the only one",
-        meaning="Which of `cluster.node_pools` its instances are placed on. Without pools `cluster.node_pool`.",
     ),
-    mapping("pools.hardware", "none", "Keys of `hardware` that differ in this pool, or a GPU's name."),
-    mapping(
-        "routing",
-        "round-robin",
+    "pools.hardware": "Keys of `hardware` that differ in this pool, or a GPU's name.",
+    "routing": Said(
         "Which instance gets a request: `policy`, and that policy's settings next to it.",
-    ),
-    Key(
-        path="cluster.routing.policy",
-        kind="choice",
         default="round-robin",
-        choices=(*ROUTING_NAMES, "module:attribute"),
-        meaning="`module:attribute` is a function of yours, `FILE.py:function` one in a file next to TWIN.yaml "
-        "(`sim.cluster.routing.own`); it needs `--allow-code`.",
     ),
-    choice(
-        "routing.mode",
-        ("iptables", "ipvs"),
-        "`kube-proxy` only. Its mode: any instance for a new connection, or the next in turn.",
-    ),
-    integer(
-        "routing.keep_alive_us",
-        5_000_000,
-        "`kube-proxy` only. How long an idle connection is kept; 5 s in OpenAI's client and in vLLM's server.",
-    ),
-    choice(
-        "routing.ties",
-        ("first", "random"),
-        "`least-loaded` only. Which of equally loaded instances gets the request.",
-    ),
-    mapping(
-        "routing.scorers",
-        "prefix-affinity 2, active-requests 3, kv-utilization 1",
+    "routing.policy": "`module:attribute` is a function of yours, `FILE.py:function` one in a file next to TWIN.yaml "
+    "(`sim.cluster.routing.own`); it needs `--allow-code`.",
+    "routing.mode": "`kube-proxy` only. Its mode: any instance for a new connection, or the next in turn.",
+    "routing.keep_alive_us": "`kube-proxy` only. How long an idle connection is kept; 5 s in OpenAI's client and in "
+    "vLLM's server.",
+    "routing.ties": "`least-loaded` only. Which of equally loaded instances gets the request.",
+    "routing.scorers": Said(
         "`weighted` only. Scorers and their weights: prefix-affinity, precise-prefix-cache, no-hit-lru, queue-depth, "
         "kv-utilization, load-balance, active-requests, running-requests, load-aware, vllm-dp, lora-affinity. Only "
         "the weights' ratios count.",
+        default="prefix-affinity 2, active-requests 3, kv-utilization 1",
     ),
-    integer(
-        "routing.prefix_capacity_blocks",
-        10000,
-        "`weighted` only. Blocks per instance that the router remembers having sent there.",
-        least=1,
+    "routing.prefix_capacity_blocks": Said(
+        "`weighted` only. Blocks per instance that the router remembers having sent there.", within=(1, 1e9)
     ),
-    Key(
-        path="cluster.routing.vllm_version",
-        kind="text",
+    "routing.vllm_version": Said(
+        "`vllm-dp` only. The vLLM version whose balancer is used: its rule changed with 0.25 and 0.27.",
         default="of the top level",
-        meaning="`vllm-dp` only. The vLLM version whose balancer is used: its rule changed with 0.25 and 0.27.",
     ),
-    integer("routing.clients", 1, "`vllm-dp` only. API servers in front.", least=1),
-    integer("routing.client", 0, "`vllm-dp` only. The number of this API server, from 0."),
-    number(
-        "routing.cache_threshold",
-        0.3,
-        "`cache-aware` only. Share of the prompt that an instance must know for the request to follow it; at most 1.",
-    ),
-    number(
-        "routing.balance_abs_threshold",
-        64,
-        "`cache-aware` only. If loads differ by more than this many requests and also by more than the factor "
-        "`balance_rel_threshold`, the least loaded instance gets the request.",
-    ),
-    number(
-        "routing.balance_rel_threshold",
-        1.5,
-        "`cache-aware` only. The factor; see `balance_abs_threshold`.",
-    ),
-    choice(
-        "routing.owner",
-        ("creator", "least-loaded"),
-        "`cache-aware` only. Which instance gets a known prefix: the one that had it first (sglang-router), or the "
-        "least loaded of those that were sent it (vllm-router).",
-    ),
-    integer("routing.max_tree_size", 1 << 26, "`cache-aware` only. Tokens remembered per instance."),
-    integer(
-        "routing.eviction_interval_us",
-        60_000_000,
-        "`cache-aware` only. How often entries beyond `max_tree_size` are forgotten, µs.",
-        least=1,
-    ),
-    number("routing.prefill_load_scale", 1.0, "`kv-cost` only. Weight of the blocks still to be prefilled."),
-    number("routing.overlap_score_credit", 1.0, "`kv-cost` only. Credit per cached block."),
-    number("routing.overlap_score_credit_decay", 0.0, "`kv-cost` only. How the credit falls with the load."),
-    number("routing.host_cache_hit_weight", 0.75, "`kv-cost` only. Credit of a block in host memory."),
-    number("routing.decode_active_request_weight", 0.0, "`kv-cost` only. Cost per active request, blocks."),
-    number(
-        "routing.temperature", 0.0, "`kv-cost` only. 0: the least cost; above: a draw that favours low costs."
-    ),
-    Key(
-        path="cluster.snapshot_interval_us",
-        kind="mapping",
+    "routing.clients": Said("`vllm-dp` only. API servers in front.", within=(1, 100_000)),
+    "routing.client": "`vllm-dp` only. The number of this API server, from 0.",
+    "routing.cache_threshold": "`cache-aware` only. Share of the prompt that an instance must know for the request to "
+    "follow it; at most 1.",
+    "routing.balance_abs_threshold": "`cache-aware` only. If loads differ by more than this many requests and also by "
+    "more than the factor `balance_rel_threshold`, the least loaded instance gets the request.",
+    "routing.balance_rel_threshold": "`cache-aware` only. The factor; see `balance_abs_threshold`.",
+    "routing.owner": "`cache-aware` only. Which instance gets a known prefix: the one that had it first "
+    "(sglang-router), or the least loaded of those that were sent it (vllm-router).",
+    "routing.max_tree_size": "`cache-aware` only. Tokens remembered per instance.",
+    "routing.eviction_interval_us": "`cache-aware` only. How often entries beyond `max_tree_size` are forgotten, µs.",
+    "routing.prefill_load_scale": "`kv-cost` only. Weight of the blocks still to be prefilled.",
+    "routing.overlap_score_credit": "`kv-cost` only. Credit per cached block.",
+    "routing.overlap_score_credit_decay": "`kv-cost` only. How the credit falls with the load.",
+    "routing.host_cache_hit_weight": "`kv-cost` only. Credit of a block in host memory.",
+    "routing.decode_active_request_weight": "`kv-cost` only. Cost per active request, blocks.",
+    "routing.temperature": "`kv-cost` only. 0: the least cost; above: a draw that favours low costs.",
+    "snapshot_interval_us": Said(
+        "How often the router reads what instances report, µs; 0: at every decision. A number for all signals, or one "
+        "for each. The requests that it has in flight it always knows.",
         default="0",
-        meaning="How often the router reads what instances report, µs; 0: at every decision. A number for all "
-        "signals, or one for each. The requests that it has in flight it always knows.",
     ),
-    integer("snapshot_interval_us.queue", 0, "Of waiting and running requests."),
-    integer("snapshot_interval_us.kv", 0, "Of KV cache usage."),
-    integer("snapshot_interval_us.cache", 0, "Of which blocks are cached."),
-    mapping(
-        "admission", "always", "Which requests the gateway admits: `policy`, and its settings next to it."
+    "snapshot_interval_us.queue": "Of waiting and running requests.",
+    "snapshot_interval_us.kv": "Of KV cache usage.",
+    "snapshot_interval_us.cache": "Of which blocks are cached.",
+    "admission": Said(
+        "Which requests the gateway admits: `policy`, and its settings next to it.", default="always"
     ),
-    choice(
-        "admission.policy",
-        ADMISSION_NAMES,
-        "Which requests are admitted; a rejected one reaches no queue and no instance.",
+    "admission.policy": "Which requests are admitted; a rejected one reaches no queue and no instance.",
+    "admission.capacity": "`token-bucket` only. Prompt tokens the bucket holds.",
+    "admission.refill_per_s": "`token-bucket` only. Tokens per second that come back.",
+    "admission.max_load": "`tier-shed` only. Requests in flight on an instance above which less important classes are "
+    "rejected.",
+    "admission.min_priority": Said(
+        "`tier-shed` only. Classes below this priority are then rejected.", least=-100
     ),
-    integer("admission.capacity", "required", "`token-bucket` only. Prompt tokens the bucket holds."),
-    number("admission.refill_per_s", "required", "`token-bucket` only. Tokens per second that come back."),
-    integer(
-        "admission.max_load",
-        0,
-        "`tier-shed` only. Requests in flight on an instance above which less important classes are rejected.",
-    ),
-    integer(
-        "admission.min_priority",
-        3,
-        "`tier-shed` only. Classes below this priority are then rejected.",
-        least=-100,
-    ),
-    number(
-        "admission.queue_threshold",
-        5,
-        "`utilization` only. Waiting requests of an instance that count as full.",
-    ),
-    number(
-        "admission.kv_threshold", 0.8, "`utilization` only. KV cache usage that counts as full; at most 1."
-    ),
-    mapping(
-        "admission.budgets",
-        "required",
-        "`tenant-budget` only. Tenants, each with the share of all seats (instances x `max_num_seqs`) that it may "
-        "have in flight.",
-    ),
-    flag("admission.rejects_all", "`tenant-budget` only. Also for classes that may not be shed."),
-    mapping("latency", "none", "Fixed times that a request spends on its way, apart from queues."),
-    integer("latency.admission_us", 0, "µs to be admitted."),
-    integer("latency.routing_us", 0, "µs to be routed."),
-    mapping(
-        "flow_control",
-        "none",
-        "A queue in front of the instances, which hands requests over only while they are not saturated. `{}`: with "
-        "all its defaults.",
-    ),
-    choice(
-        "flow_control.order",
-        ("priority", "fifo", "slo-deadline"),
-        "Which request goes first: the highest service class and in it the earliest; the earliest; the highest "
-        "class and in it the earliest deadline.",
-    ),
-    choice(
-        "flow_control.fairness",
-        ("global-strict", "round-robin"),
-        "`round-robin`: within a service class, tenants take turns.",
-    ),
-    choice(
-        "flow_control.detector",
-        ("utilization", "concurrency", "never"),
-        "What saturated means: mean of waiting requests and KV usage against their thresholds; requests in flight; "
-        "never.",
-    ),
-    number("flow_control.queue_threshold", 5, "Waiting requests of an instance that count as full."),
-    number("flow_control.kv_threshold", 0.8, "KV cache usage that counts as full."),
-    integer(
-        "flow_control.max_concurrency",
-        100,
-        "With detector `concurrency`: requests in flight per instance that count as full.",
-        least=1,
-    ),
-    number(
-        "flow_control.lowest_ceiling",
-        1.0,
-        "Saturation at which the lowest service class has to wait; those above it in equal steps up to 1.",
-    ),
-    integer("flow_control.capacity", 0, "Requests the queue holds; 0: no limit."),
-    integer("flow_control.band_capacity", 0, "Requests of one service class it holds; 0: no limit."),
-    flag(
-        "flow_control.sheds",
-        "Where the queue is full, a more important request takes the place of one that may be shed.",
-    ),
-    flag(
-        "flow_control.evicts",
-        "While saturated, a running request that may be shed is ended for a more important one that waits.",
-    ),
-    integer("flow_control.ttl_us", 0, "How long a request may wait in the queue, µs; 0: no limit."),
-    mapping(
-        "flow_control.slo_targets_us",
-        "none",
-        "With order `slo-deadline`: targets of service classes, µs, for requests without one of their own.",
-    ),
-    mapping(
-        "disaggregation",
-        "with prefill and decode pools `{}`: all its defaults; else none",
+    "admission.queue_threshold": "`utilization` only. Waiting requests of an instance that count as full.",
+    "admission.kv_threshold": "`utilization` only. KV cache usage that counts as full; at most 1.",
+    "admission.budgets": "`tenant-budget` only. Tenants, each with the share of all seats (instances x "
+    "`max_num_seqs`) that it may have in flight.",
+    "admission.rejects_all": "`tenant-budget` only. Also for classes that may not be shed.",
+    "latency": "Fixed times that a request spends on its way, apart from queues.",
+    "latency.admission_us": "µs to be admitted.",
+    "latency.routing_us": "µs to be routed.",
+    "flow_control": "A queue in front of the instances, which hands requests over only while they are not saturated. "
+    "`{}`: with all its defaults.",
+    "flow_control.order": "Which request goes first: the highest service class and in it the earliest; the earliest; "
+    "the highest class and in it the earliest deadline.",
+    "flow_control.fairness": "`round-robin`: within a service class, tenants take turns.",
+    "flow_control.detector": "What saturated means: mean of waiting requests and KV usage against their thresholds; "
+    "requests in flight; never.",
+    "flow_control.queue_threshold": "Waiting requests of an instance that count as full.",
+    "flow_control.kv_threshold": "KV cache usage that counts as full.",
+    "flow_control.max_concurrency": "With detector `concurrency`: requests in flight per instance that count as full.",
+    "flow_control.lowest_ceiling": "Saturation at which the lowest service class has to wait; those above it in equal "
+    "steps up to 1.",
+    "flow_control.capacity": "Requests the queue holds; 0: no limit.",
+    "flow_control.band_capacity": "Requests of one service class it holds; 0: no limit.",
+    "flow_control.sheds": "Where the queue is full, a more important request takes the place of one that may be shed.",
+    "flow_control.evicts": "While saturated, a running request that may be shed is ended for a more important one "
+    "that waits.",
+    "flow_control.ttl_us": "How long a request may wait in the queue, µs; 0: no limit.",
+    "flow_control.slo_targets_us": "With order `slo-deadline`: targets of service classes, µs, for requests without "
+    "one of their own.",
+    "disaggregation": Said(
         "Which prompts a prefill instance computes, and how their KV gets to the decode instance. The decode instance "
         "is chosen first, by `routing`. A shared instance serves its requests whole.",
+        default="with prefill and decode pools `{}`: all its defaults; else none",
     ),
-    choice(
-        "disaggregation.decider",
-        ("always", "never", "prefix-threshold"),
-        "Which prompts go to a prefill instance: all; none; or those of which more than `prefix_threshold` tokens "
-        "are not in the prefix cache of the decode instance.",
-    ),
-    integer("disaggregation.prefix_threshold", 16, "With decider `prefix-threshold`: tokens."),
-    number(
-        "disaggregation.kv_bandwidth_gbps",
-        25,
+    "disaggregation.decider": "Which prompts go to a prefill instance: all; none; or those of which more than "
+    "`prefix_threshold` tokens are not in the prefix cache of the decode instance.",
+    "disaggregation.prefix_threshold": "With decider `prefix-threshold`: tokens.",
+    "disaggregation.kv_bandwidth_gbps": Said(
         "Bandwidth of each instance's link in each direction: gigabytes (10^9 bytes) per second.",
+        default="25",
+        within=(0.001, 1e6),
     ),
-    integer("disaggregation.kv_base_latency_us", 50, "Before a transfer's first byte moves, µs."),
-    Key(
-        path="cluster.disaggregation.contention",
-        kind="boolean",
-        default="true",
-        meaning="Whether transfers share their links, max-min fairly: the tightest link sets the rate of those on it, "
-        "what they leave elsewhere goes to others. false: each transfer has the whole bandwidth.",
-    ),
-    Key(
-        path="cluster.disaggregation.kv_bytes_per_token",
-        kind="integer",
+    "disaggregation.kv_base_latency_us": "Before a transfer's first byte moves, µs.",
+    "disaggregation.contention": "Whether transfers share their links, max-min fairly: the tightest link sets the "
+    "rate of those on it, what they leave elsewhere goes to others. false: each transfer has the whole bandwidth.",
+    "disaggregation.kv_bytes_per_token": Said(
+        "KV of one token in all layers. Whole blocks are moved.",
         default="of `latency.model_config`",
-        meaning="KV of one token in all layers. Whole blocks are moved.",
-        least=0,
+        within=(1, 1e8),
     ),
-    mapping(
-        "disaggregation.prefill_routing",
-        "as `routing`",
+    "disaggregation.prefill_routing": Said(
         "Which prefill instance computes a prompt: `policy` and its settings, as `routing`.",
+        default="as `routing`",
     ),
-    mapping(
-        "slo_priorities",
-        "critical 4, standard 3, batch -1, sheddable -2, background -3",
+    "slo_priorities": Said(
         "Priorities of service classes, -100 to 100; below 0 a class may be shed.",
+        default="critical 4, standard 3, batch -1, sheddable -2, background -3",
     ),
-    integer(
-        "gpus_per_instance",
-        "of `hardware`: tp x pp x dp, else the pipeline stages",
+    "gpus_per_instance": Said(
         "GPUs of one server, for placement, GPU-hours and cost.",
-        least=1,
+        "of `hardware`: tp x pp x dp, else the pipeline stages",
+        within=_GPUS,
     ),
-    number(
-        "cost_per_gpu_hour", 0, "What a GPU costs while an instance has it, where no node pool has a price."
+    "cost_per_gpu_hour": Said(
+        "What a GPU costs while an instance has it, where no node pool has a price.",
+        default="0",
+        within=(0, 1e9),
     ),
-    Key(
-        path="cluster.node_pool",
-        kind="text",
-        default="the only one",
-        meaning="Which of `cluster.node_pools` the instances are placed on.",
+    "node_pool": Said("Which of `cluster.node_pools` the instances are placed on.", default="the only one"),
+    "startup": "Time from an instance's getting its GPUs to its first request.",
+    "startup.loading_us": "To load the model, µs.",
+    "startup.warm_up_us": "To profile, compile and capture graphs, µs.",
+    "autoscaler": "How many instances there are as time goes by, in each pool by itself. `instances` is the number at "
+    "the beginning, within the limits. Not with `lockstep`.",
+    "autoscaler.policy": "`saturation`: one more where too little KV and queue is left, one fewer where the rest "
+    "could take it all (llm-d's workload-variant-autoscaler). `target`: as many as bring a metric's mean to its "
+    "target (Kubernetes HPA, KEDA). `schedule`: by the clock.",
+    "autoscaler.min_instances": "Smallest number of instances; 0 needs `flow_control`, whose queue holds requests.",
+    "autoscaler.max_instances": Said(
+        "Largest number of instances. Not for a schedule.", default="required", within=(1, 100_000)
     ),
-    *INFRASTRUCTURE_KEYS,
-)
+    "autoscaler.interval_us": Said("How often it looks, µs.", within=(1000, 1e15)),
+    "autoscaler.actuation_us": "From a decision until it is acted on, µs.",
+    "autoscaler.up_window_us": "It grows to the smallest number that was wanted in this time, µs.",
+    "autoscaler.down_window_us": "It shrinks to the largest number that was wanted in this time, µs.",
+    "autoscaler.up_cooldown_us": "It grows no sooner than this long after it last grew, µs.",
+    "autoscaler.down_cooldown_us": "It shrinks no sooner than this long after it last shrank, µs.",
+    "autoscaler.max_up": "Instances that it adds at once; 0: no limit.",
+    "autoscaler.max_down": "Instances that it takes away at once; 0: no limit.",
+    "autoscaler.idle_us": "With `min_instances` 0: the last instance goes when none has had a request for this long, "
+    "µs.",
+    "autoscaler.drain": "What an instance that is being removed does with its requests (it gets no new ones). `wait`: "
+    "it finishes all. `requeue`: those that it has not begun go back to the router, or the gateway's queue.",
+    "autoscaler.drain_timeout_us": "A drain may take this long, µs; requests that the instance still has are then "
+    "lost. 0: no limit.",
+    "autoscaler.kv_threshold": "`saturation` only. KV usage from which an instance is saturated.",
+    "autoscaler.queue_threshold": Said("`saturation` only. Waiting requests from which it is.", default="5"),
+    "autoscaler.kv_spare": "`saturation` only. KV usage that should be left below the threshold, on average.",
+    "autoscaler.queue_spare": Said("`saturation` only. Waiting requests, likewise.", default="3"),
+    "autoscaler.metric": "`target` only. Requests in flight, waiting or running, or KV usage, of an instance. A "
+    "request in the gateway's queue counts as in flight and as waiting.",
+    "autoscaler.target": Said(
+        "`target` only. Target of the metric's mean over instances.", default="required", within=(1e-9, 1e12)
+    ),
+    "autoscaler.tolerance": "`target` only. How far off it may be, as a fraction, before anything is done.",
+    "autoscaler.schedule": "`schedule` only. A list of `{at_us, instances}`, the earliest first.",
+    "autoscaler.schedule.at_us": "From this time on, µs; 0: from the beginning.",
+    "autoscaler.schedule.instances": "Number of instances from then on.",
+    "autoscaler.repeat_us": Said(
+        "`schedule` only. Period after which it repeats, µs (a day is 86400000000); 0: never.",
+        within=(1000, 1e15),
+    ),
+    "node_pools": "A list of kinds of nodes that instances are placed on. Without it the number of GPUs is unlimited. "
+    "An instance has to fit on a node.",
+    "node_pools.name": "Its name, as in `node_pool`.",
+    "node_pools.gpus_per_node": "GPUs of a node.",
+    "node_pools.min_nodes": "Nodes that are always there.",
+    "node_pools.max_nodes": Said("Largest number of nodes.", within=(1, 100_000)),
+    "node_pools.provisioning_us": "From ordering a node until it is there, µs.",
+    "node_pools.idle_us": "A node that has been empty for this long is released, µs.",
+    "node_pools.cost_per_hour": Said("What a node costs, from its order until it is gone.", default="0"),
+    "node_pools.placement": "An instance goes to the node with the fewest free GPUs that suffice, or the most.",
+    "failures": "Instances that fail. What they have is lost, their KV cache is gone, and they start again. With "
+    "`disaggregation` also what waits for a failed instance's KV.",
+    "failures.mtbf_us": Said(
+        "Mean time from being ready to a random failure, µs (exponential); 0: no random failures.",
+        within=(1000, 1e15),
+    ),
+    "failures.mttr_us": "Mean time from a random failure until the instance starts again, µs (exponential).",
+    "failures.schedule": "A list of `{at_us, instance, down_us}`.",
+    "failures.schedule.at_us": "When it fails, µs; nothing happens if it is not up.",
+    "failures.schedule.instance": "The instance's number, from 0, over all pools.",
+    "failures.schedule.down_us": "Time until the instance starts again, µs.",
+    "retries": "Clients that send a failed request again.",
+    "retries.max_attempts": Said("Attempts of a request in all.", within=(2, 1000)),
+    "retries.on": Said(
+        "A list of the outcomes after which clients try again. expired and evicted are also possible.",
+        default="rejected, queue_full, shed, dropped, lost, timed_out",
+    ),
+    "retries.backoff_us": "The pause before the second attempt, µs.",
+    "retries.backoff_factor": Said("How much longer each further pause is.", default="2"),
+    "retries.max_backoff_us": "The longest pause, µs.",
+    "retries.jitter_frac": Said("Share of a pause that is random, at most 1.", default="0"),
+    "retries.timeout_us": "Time after which a client gives up an attempt, µs, if the trace gives its request no "
+    "deadline; 0: never.",
+}
+"""By the path below ``cluster``. Light: who reads it compiles nothing."""
+
+
+def cluster_keys() -> tuple[Key, ...]:
+    """Return the keys of ``cluster`` as the simulator's settings have them; it also speaks for its only pool."""
+    from sim.cluster import ADMISSION_POLICIES, ROUTING_POLICIES, ClusterConfig, Pool
+
+    choices: Mapping[str, tuple[str, ...]] = {
+        "routing.policy": (*ROUTING_POLICIES, OWN_FUNCTION),
+        "admission.policy": tuple(ADMISSION_POLICIES),
+    }
+    said = CLUSTER | {name: replace(said_of(CLUSTER[name]), choices=each) for name, each in choices.items()}
+    return keys_of(
+        "cluster", said, {**holders_of(Pool), **holders_of(ClusterConfig), "": (ClusterConfig, Pool)}
+    )

@@ -1,14 +1,15 @@
-"""Sections of ``cluster`` to settings of the simulator and back, with one message for each error."""
+"""Sections of ``cluster`` to the simulator's settings and back, by their dataclasses, one message for each error."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import fields
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeVar, get_args, get_origin
 
 import yaml
 
-from replay.twin.keys.cluster_keys import CLUSTER_KEYS
+from replay.twin.keys.key import classes_in, hints_of
+from replay.twin.keys.read_keys import default_of, refuse_missing
 from sim import InvalidConfig
 from traces import ConfigError
 from traces.strict.section import MOST_INTEGER, Section
@@ -17,20 +18,47 @@ from traces.strict.yaml_nodes import PRINTABLE, line_of, place, scalar_of, shown
 Built = TypeVar("Built")
 
 
-def names_under(path: str) -> list[str]:
-    """Return the keys that the table has directly under a section."""
-    start = f"{path}."
-    return [
-        key.path.removeprefix(start)
-        for key in CLUSTER_KEYS
-        if key.path.startswith(start) and "." not in key.path.removeprefix(start)
-    ]
+# -- read -----------------------------------------------------------------------------------------------------
 
 
 def built(cls: Callable[..., Built], section: Section) -> Built:
-    """Return settings that are all of one section."""
-    section.refuse_unknown([item.name for item in fields(cls)])  # type: ignore[arg-type] # all are dataclasses
-    return translated(lambda: cls(**plain_section(section)), section)
+    """Return settings that are all of one section, those in lists included. Raises ConfigError."""
+    names = [item.name for item in fields(cls)]  # type: ignore[arg-type] # all are dataclasses
+    section.refuse_unknown(names)
+    refuse_missing(section, cls, expected="it")
+    collections = {name: _collection(section, name, hints_of(cls)[name]) for name in section.nodes}
+    given = {name: value for name, value in collections.items() if value is not None}
+    return translated(lambda: cls(**{**plain_section(section), **given}), section)
+
+
+def parts_of(
+    cls: Callable[..., Any], section: Section, *, other_than: Collection[str] = ()
+) -> dict[str, Any]:
+    """Return the settings of a dataclass that have sections of their own, as far as a section gives them."""
+    kinds = {
+        name: hint
+        for name, hint in hints_of(cls).items()
+        if classes_in(hint) == (hint,) and name not in other_than
+    }
+    given = {name: section.section(name) for name in kinds}
+    return {name: built(kinds[name], part) for name, part in given.items() if part is not None}
+
+
+def listed(cls: Callable[..., Built], section: Section, key: str) -> tuple[Built, ...]:
+    """Return the settings in a list of sections, none where there is no list. Raises ConfigError."""
+    return tuple(built(cls, each) for each in section.sections(key))
+
+
+def _collection(section: Section, name: str, hint: Any) -> Any:  # noqa: ANN401 - a type hint, and a value of it
+    """Return the value of a key that holds a list; None of another, whose value the class checks itself."""
+    if get_origin(hint) is Mapping:
+        section.section(name)  # the class would look into it
+    if not isinstance(get_origin(hint), type) or not issubclass(get_origin(hint), Collection):
+        return None
+    inner: Any = get_args(hint)[0]
+    if classes_in(inner):
+        return listed(inner, section, name)
+    return section.texts(name) if get_origin(hint) is not Mapping else None
 
 
 def translated(build: Callable[[], Built], section: Section) -> Built:
@@ -67,9 +95,30 @@ def _plain(node: yaml.Node, section: Section) -> Any:  # noqa: ANN401 - whatever
     return [_plain(item, section) for item in node.value]
 
 
-def settings_of(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass of settings
-    """Return settings by their names."""
-    return {item.name: getattr(value, item.name) for item in fields(value)}
+# -- written back ---------------------------------------------------------------------------------------------
+
+
+def lines_of(value: Any, names: Collection[str], *, always: Collection[str] = ()) -> list[str]:  # noqa: ANN401 - any
+    """Return a dataclass' settings as lines of YAML, in the order of ``names``: those that are not at their default."""
+    members = {item.name: item for item in fields(value)}
+    given = {name: getattr(value, name) for name in names}
+    return [
+        f"{name}: {flow_text(plain_of(each))}"
+        for name, each in given.items()
+        if name in always or each != default_of(members[name])
+    ]
+
+
+def plain_of(value: Any) -> Any:  # noqa: ANN401 - of any type
+    """Return a value as a file has it: a dataclass as a mapping without what is None, a policy with its name first."""
+    if is_dataclass(value):
+        name = getattr(type(value), "name", None)
+        policy = {"policy": name} if isinstance(name, str) else {}
+        given = {item.name: getattr(value, item.name) for item in fields(value)}
+        return policy | {key: plain_of(each) for key, each in given.items() if each is not None}
+    if isinstance(value, Mapping):
+        return {key: plain_of(each) for key, each in value.items()}
+    return [plain_of(each) for each in value] if isinstance(value, tuple | list) else value
 
 
 def flow_text(value: object) -> str:

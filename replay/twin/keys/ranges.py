@@ -7,47 +7,21 @@ from collections.abc import Iterator, Mapping
 import yaml
 
 from replay.numbers.argument_ranges import GPUS
+from replay.twin.keys.cluster_keys import CLUSTER
+from replay.twin.keys.hardware_keys import hardware_keys
+from replay.twin.keys.key import ranges_of
 from traces import ConfigError
 from traces.strict.section import Section
 from traces.strict.yaml_nodes import is_null, line_of, place
 
-_GPUS = (GPUS.least, GPUS.most)
-_RATE = (1e-6, 1e9)
-_TIME_US = (0, 1e9)
 RANGES: Mapping[str, tuple[float, float]] = {
-    **dict.fromkeys(("hardware.tp", "hardware.pp", "hardware.dp", "hardware.gpus_per_node"), _GPUS),
-    **dict.fromkeys(("cluster.gpus_per_instance", "cluster.pools.gpus_per_instance"), _GPUS),
-    **dict.fromkeys(
-        (f"hardware.{name}" for name in ("network_us", "nccl_launch_us", "nccl_skew_us")), _TIME_US
-    ),
-    **dict.fromkeys(
-        (f"hardware.{name}_gb_per_s" for name in ("network", "kv_offload", "bandwidth", "link")), _RATE
-    ),
-    **dict.fromkeys((f"hardware.tflops_{name}" for name in ("16bit", "fp8", "fp4")), _RATE),
-    "hardware.tops_int8": _RATE,
-    "hardware.memory_gib": (1e-3, 1e6),
-    "hardware.gpu_memory_utilization": (1e-3, 1),
-    "hardware.kv_cache_memory_bytes": (1, 1e15),
-    "hardware.kv_offloading_size": (0, 1e6),
-    "latency.defaults.tp": _GPUS,
-    "engine.kv_transfer_bandwidth": _RATE,
+    "latency.defaults.tp": (GPUS.least, GPUS.most),
+    "engine.kv_transfer_bandwidth": (1e-6, 1e9),
     "engine.lora_step_factor": (1, 1e6),
-    "cluster.cost_per_gpu_hour": (0, 1e9),
-    "cluster.pools.cost_per_gpu_hour": (0, 1e9),
-    "cluster.retries.max_attempts": (2, 1000),
-    "cluster.disaggregation.kv_bandwidth_gbps": (1e-3, 1e6),
-    "cluster.disaggregation.kv_bytes_per_token": (1, 1e8),
-    "cluster.failures.mtbf_us": (1000, 1e15),
-    **dict.fromkeys((f"cluster.autoscaler.{name}" for name in ("interval_us", "repeat_us")), (1000, 1e15)),
-    "cluster.autoscaler.max_instances": (1, 100_000),
-    "cluster.autoscaler.target": (1e-9, 1e12),
-    "cluster.routing.clients": (1, 100_000),
-    "cluster.routing.prefix_capacity_blocks": (1, 1e9),
-    "cluster.node_pools.max_nodes": (1, 100_000),
+    **{key.path: key.within for key in hardware_keys() if key.within is not None},
+    **ranges_of("cluster", CLUSTER),
 }
 """The least above 0 and the most by the key's path, in the key's unit. Other keys have ranges where they are read."""
-MAPPINGS = ("cluster.flow_control.slo_targets_us",)
-"""Keys whose mappings have the user's own names."""
 
 
 def check_ranges(root: Section) -> None:
@@ -55,8 +29,6 @@ def check_ranges(root: Section) -> None:
     for key, node in root.nodes.items():
         for path, value in _scalars(key, node):
             where = f"({place(root.file, line_of(value))})"
-            if path in MAPPINGS and not is_null(value):
-                raise ConfigError(f"{path}: got {value.value!r}, expected a mapping {where}")
             if path not in RANGES or is_null(value):
                 continue
             low, high = RANGES[path]

@@ -8,18 +8,15 @@ from typing import Literal, cast, get_args
 
 from replay.twin.keys.key import Key
 from sim import (
-    EngineConfig,
+    EngineSettings,
     GroupKind,
-    InvalidConfig,
     KVCacheGroup,
     StateMode,
     has_known_drafts,
     rules_of,
     without_eagle_marks,
 )
-from traces import ConfigError
 from traces.strict.section import Section
-from traces.strict.yaml_nodes import place
 
 GROUPS, DISABLED, METHOD = "kv_cache_groups", "disable_hybrid_kv_cache_manager", "speculative_method"
 DRAFT_MODEL, NUMBER = "speculative_model", "num_speculative_tokens"
@@ -161,7 +158,7 @@ def _read_group(item: Section, *, caches_prefixes: bool) -> KVCacheGroup:
     return group
 
 
-def notes_of_version(engine: EngineConfig) -> tuple[str, ...]:
+def notes_of_version(engine: EngineSettings) -> tuple[str, ...]:
     """Return notes on a version's default behaviour that is not simulated."""
     rules, notes = rules_of(engine.vllm_version), []
     aligns_states = any(group.mode == "align" for group in engine.kv_cache_groups)
@@ -198,7 +195,7 @@ def has_no_drafts(section: Section | None) -> bool:
     return section is not None and section.integer(NUMBER, least=0) == 0
 
 
-def read_method(engine: EngineConfig, section: Section | None) -> str:
+def read_method(engine: EngineSettings, section: Section | None) -> str:
     """Return the drafting method, "none" if the file does not give it, or gives 0 drafts.
 
     Raises ConfigError where it gives a method without drafts.
@@ -250,7 +247,7 @@ def group_fields(group: KVCacheGroup) -> dict[str, str | int]:
 
 
 def chosen_groups(
-    engine: EngineConfig, root: Section, of_model: Sequence[KVCacheGroup]
+    engine: EngineSettings, root: Section, of_model: Sequence[KVCacheGroup]
 ) -> tuple[KVCacheGroup, ...]:
     """Return the groups that the file writes out, or those of the model.
 
@@ -265,18 +262,7 @@ def chosen_groups(
     return tuple(of_model) if written is None else written
 
 
-def with_groups(engine: EngineConfig, root: Section, groups: tuple[KVCacheGroup, ...]) -> EngineConfig:
-    """Return the engine with groups.
-
-    Raises ConfigError with the line of groups in the file that vLLM would refuse, or that are not simulated with the
-    other settings; InvalidConfig if they are the model's.
-    """
-    section = root.section("engine")
-    try:
-        return replace(engine, kv_cache_groups=groups)
-    except InvalidConfig as error:
-        if section is None or GROUPS not in section:
-            raise
-        name, _, complaint = str(error).partition(": ")
-        line = section.key_lines[GROUPS]
-        raise ConfigError(f"engine.{name}: {complaint} ({place(section.file, line)})") from error
+def with_groups(engine: EngineSettings, groups: tuple[KVCacheGroup, ...]) -> EngineSettings:
+    """Return the engine with groups, those that count: none for a lone full one."""
+    engine = replace(engine, kv_cache_groups=groups)
+    return replace(engine, kv_cache_groups=engine.needed_groups)

@@ -18,7 +18,7 @@ from replay.twin.kv_cache.match_unit import written_unit
 from replay.twin.kv_cache.offload import has_tier, rules_of_tier
 from sim import (
     WITH_ONE_GROUP_ONLY,
-    EngineConfig,
+    EngineSettings,
     KVCacheGroup,
     minor_version,
     nearest_rules,
@@ -31,8 +31,8 @@ from traces.strict.section import Section
 if TYPE_CHECKING:
     from replay.model.gpu_memory import Serving
     from replay.model.layers.drafter import Drafter
+    from replay.model.layout import Hardware
     from replay.model.shape import ModelShape
-    from replay.twin.hardware import Hardware
 
 
 WITH_KNOWN_PACKED_GROUPS = 32
@@ -62,7 +62,7 @@ class GroupsOfModel:
 
 
 def groups_of_model(
-    engine: EngineConfig,
+    engine: EngineSettings,
     root: Section,
     *,
     shape: ModelShape | None,
@@ -97,7 +97,7 @@ def groups_of_model(
 
 
 def _formed(
-    engine: EngineConfig,
+    engine: EngineSettings,
     root: Section,
     *,
     shape: ModelShape,
@@ -142,7 +142,7 @@ def _formed(
 
 
 def _without_chunks(
-    engine: EngineConfig, shape: ModelShape, *, tp: int, drafter: Drafter | None, why: str
+    engine: EngineSettings, shape: ModelShape, *, tp: int, drafter: Drafter | None, why: str
 ) -> GroupsOfModel:
     """Return the groups of a model whose chunked layers keep everything; ``why``: what vLLM does not have.
 
@@ -157,7 +157,7 @@ def _without_chunks(
 
 
 def _serving_of(
-    engine: EngineConfig, *, is_undivided: bool, drafter: Drafter | None, match_unit: int | None
+    engine: EngineSettings, *, is_undivided: bool, drafter: Drafter | None, match_unit: int | None
 ) -> Serving:
     """Return what of an engine bears on how layers are dealt out."""
     from replay.model.gpu_memory import Serving
@@ -174,7 +174,7 @@ def _serving_of(
 
 
 def _dealt(
-    engine: EngineConfig,
+    engine: EngineSettings,
     shape: ModelShape,
     *,
     tp: int,
@@ -226,7 +226,7 @@ def _dealt(
 
 
 def _not_with_groups(
-    engine: EngineConfig, root: Section, groups: Sequence[KVCacheGroup], *, hardware: Hardware | None
+    engine: EngineSettings, root: Section, groups: Sequence[KVCacheGroup], *, hardware: Hardware | None
 ) -> str:
     """Return the setting that is not simulated with these groups, "" where there is none."""
     for name, usual in WITH_ONE_GROUP_ONLY:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from replay.model.gpu_memory import GIB, kv_bytes_per_token
-from sim import EngineConfig, KVCacheGroup, has_native_offloading, in_the_way_of_offloading
+from sim import EngineSettings, KVCacheGroup, has_native_offloading, in_the_way_of_offloading
 from traces import ConfigError
 from traces.strict.section import Section
 
 if TYPE_CHECKING:
+    from replay.model.layout import Hardware
     from replay.model.shape import ModelShape
-    from replay.twin.hardware import Hardware
     from sim import KVOffloading
 
 ASSUMED_GB_PER_S = 25.0
@@ -39,7 +39,7 @@ OF_PEER = ("kv_offload_threshold", "kv_transfer_bandwidth", "kv_transfer_base_la
 
 
 def rules_of_tier(
-    engine: EngineConfig, root: Section, groups: Sequence[KVCacheGroup], *, hardware: Hardware | None
+    engine: EngineSettings, root: Section, groups: Sequence[KVCacheGroup], *, hardware: Hardware | None
 ) -> KVOffloading:
     """Return whose rules the second tier follows, if there is one.
 
@@ -54,19 +54,18 @@ def rules_of_tier(
     return "native" if not is_of_peer and _obstacle(engine, groups) == "" else "blis"
 
 
-def has_tier(engine: EngineConfig, hardware: Hardware | None) -> bool:
+def has_tier(engine: EngineSettings, hardware: Hardware | None) -> bool:
     """Return whether the file has a second tier."""
     return engine.num_cpu_blocks > 0 or (hardware is not None and hardware.kv_offloading_size is not None)
 
 
 def with_offload(
-    engine: EngineConfig, root: Section, *, model: Offloaded, hardware: Hardware | None
-) -> tuple[EngineConfig, tuple[str, ...]]:
+    engine: EngineSettings, root: Section, *, model: Offloaded, hardware: Hardware | None
+) -> tuple[EngineSettings, tuple[str, ...]]:
     """Return the engine with its second tier, of the size of ``hardware.kv_offloading_size``, and lines about it.
 
     The size is of all GPUs together, as vLLM's ``--kv-offloading-size`` is. ``engine``: its rules are chosen
-    (``rules_of_tier``). Raises ConfigError without a model, or with the engine's own settings as well, InvalidConfig if
-    vLLM's rules are requested and cannot be used.
+    (``rules_of_tier``). Raises ConfigError without a model, or with the engine's own settings as well.
     """
     if not has_tier(engine, hardware):
         return engine, _notes_without_size(engine)
@@ -75,7 +74,7 @@ def with_offload(
     return _sized(engine, root, model=model, hardware=hardware)
 
 
-def _obstacle(engine: EngineConfig, groups: Sequence[KVCacheGroup]) -> str:
+def _obstacle(engine: EngineSettings, groups: Sequence[KVCacheGroup]) -> str:
     """Return why vLLM's own rules cannot be used, "" if they can."""
     if not has_native_offloading(engine.vllm_version):
         return f"vllm_version {engine.vllm_version}"
@@ -84,9 +83,9 @@ def _obstacle(engine: EngineConfig, groups: Sequence[KVCacheGroup]) -> str:
     return "" if found is None else f"engine.{found[0]} {str(found[1]).lower()}"
 
 
-def _notes_without_size(engine: EngineConfig) -> tuple[str, ...]:
+def _notes_without_size(engine: EngineSettings) -> tuple[str, ...]:
     """Return which settings of a second tier count for nothing, since it has no size."""
-    usual = EngineConfig()
+    usual = EngineSettings()
     said = [name for name in BESIDE_A_SIZE if getattr(engine, name) != getattr(usual, name)]
     if not said:
         return ()
@@ -94,7 +93,7 @@ def _notes_without_size(engine: EngineConfig) -> tuple[str, ...]:
     return (f"{named}: nothing is offloaded without engine.num_cpu_blocks or hardware.kv_offloading_size",)
 
 
-def _notes_of_times(engine: EngineConfig) -> tuple[str, ...]:
+def _notes_of_times(engine: EngineSettings) -> tuple[str, ...]:
     """Return the note that blocks move in no time, if no setting gives their time."""
     if not engine.has_native_offloading or engine.kv_load_us_per_block + engine.kv_store_us_per_block > 0:
         return ()
@@ -104,8 +103,8 @@ def _notes_of_times(engine: EngineConfig) -> tuple[str, ...]:
 
 
 def _sized(
-    engine: EngineConfig, root: Section, *, model: Offloaded, hardware: Hardware
-) -> tuple[EngineConfig, tuple[str, ...]]:
+    engine: EngineSettings, root: Section, *, model: Offloaded, hardware: Hardware
+) -> tuple[EngineSettings, tuple[str, ...]]:
     """Return the engine with as many blocks in host memory as the size holds, and lines that say how many."""
     section = root.section("hardware")
     assert section is not None  # noqa: S101 - the size was read from it
@@ -155,7 +154,7 @@ def _sized(
     return offloading, tuple(_notes(hardware, offloading, blocks=blocks, rate=rate))
 
 
-def _notes(hardware: Hardware, engine: EngineConfig, *, blocks: int, rate: float) -> list[str]:
+def _notes(hardware: Hardware, engine: EngineSettings, *, blocks: int, rate: float) -> list[str]:
     """Return the second tier's size, which rules it follows, and whether any block goes there."""
     how = "" if hardware.kv_offload_gb_per_s else " (assumed: kv_offload_gb_per_s)"
     obstacle = _obstacle(engine, engine.kv_cache_groups)

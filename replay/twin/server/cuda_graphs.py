@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from replay.model.gpus import Gpu
     from replay.model.shape import ModelShape
     from replay.twin.twin_config import TwinConfig
-    from sim import EngineConfig
+    from sim import EngineConfig, EngineSettings
     from sim.latency import LatencyModel
     from traces.strict.section import Section
 
@@ -31,8 +31,8 @@ def without_derived_launch(config: TwinConfig) -> TwinConfig:
 
 
 def with_launch(
-    engine: EngineConfig, root: Section, *, model: LatencyModel, shape: ModelShape | None
-) -> EngineConfig:
+    engine: EngineSettings, root: Section, *, model: LatencyModel, shape: ModelShape | None
+) -> EngineSettings:
     """Return the engine with its model's ``launch_us``, where the file leaves it open.
 
     It is set with a latency model that is derived from the model and the GPU. Coefficients that were fitted were so

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import get_args
 
 from replay.twin.config_keys import FOREIGN_NAMES, RULES_VERSION, VERSION, engine_keys
 from replay.twin.drafts import without_drafts
 from replay.twin.engine_defaults import LIMITS, Server, with_defaults
 from replay.twin.keys.key import Key
+from replay.twin.keys.read_keys import value_of
 from replay.twin.kv_cache.groups import (
     GROUP_KEYS,
+    GROUPS,
     drafting_method,
 )
-from replay.twin.kv_cache.match_unit import UNIT_KEY
-from replay.twin.kv_cache.retention_interval import RETENTION_KEY
+from replay.twin.kv_cache.match_unit import UNIT, UNIT_KEY
+from replay.twin.kv_cache.retention_interval import INTERVAL, RETENTION_KEY
 from sim import (
     KNOWN_VERSIONS,
     Compatibility,
     EngineConfig,
+    EngineSettings,
     InvalidConfig,
     engine_defaults,
     is_known,
@@ -52,9 +56,7 @@ def read_engine(
         keys = engine_keys()
         names = [key.path.split(".")[1] for key in (*keys, *GROUP_KEYS, RETENTION_KEY, UNIT_KEY)]
         section.refuse_unknown(names, elsewhere=other_places())
-        given = without_drafts(
-            {key.path.removeprefix("engine."): _engine_value(section, key) for key in keys}
-        )
+        given = without_drafts({key.name: _engine_value(section, key) for key in keys})
         drafting_method(section)  # a wrong version is reported before missing settings of its drafts
     if root.text("compatibility", choices=get_args(Compatibility)) == "blis":
         given["compatibility"] = "blis"
@@ -91,18 +93,29 @@ def written_keys(root: Section) -> frozenset[str]:
 
 
 def _engine_value(section: Section, key: Key) -> object:
-    name = key.path.removeprefix("engine.")
-    if key.kind == "numbers":
-        return section.fractions(name)
-    if key.kind == "integer":
-        return section.integer(name, least=key.least)
-    if key.kind == "boolean":
-        return section.boolean(name)
-    if key.kind in ("fraction", "number"):
-        expected = "a fraction in [0, 1)" if key.kind == "fraction" else "a number >= 0"
-        value = section.decimal(name, expected=expected)
-        return None if value is None else float(value)
-    return section.text(name, choices=key.choices)
+    """Return a key's value; the engine's lists are shares."""
+    return section.fractions(key.name) if key.kind == "numbers" else value_of(section, key)
+
+
+def as_settings(engine: EngineSettings) -> EngineSettings:
+    """Return an engine's settings to be changed one after the other; ``checked`` checks them together, once."""
+    return EngineSettings(**{item.name: getattr(engine, item.name) for item in fields(engine)})
+
+
+def checked(settings: EngineSettings, root: Section) -> EngineConfig:
+    """Return the engine with settings that follow from the whole file.
+
+    Raises ConfigError, with the line of the key or of the groups where the file gives them, without one where neither
+    is written: a figure derived from other keys is none that the engine can run with.
+    """
+    try:
+        return EngineConfig(**{item.name: getattr(settings, item.name) for item in fields(settings)})
+    except InvalidConfig as error:
+        name, _, complaint = str(error).partition(": ")
+        section = root.section("engine")
+        lines = {} if section is None else section.key_lines
+        line = lines.get(name if name in (INTERVAL, UNIT) else GROUPS, 0)
+        raise ConfigError(f"engine.{name}: {complaint} ({place(root.file, line)})") from error
 
 
 def _engine_from(given: dict[str, object], section: Section | None) -> EngineConfig:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from replay.model.gpus import shipped_gpus
+from replay.model.layout import Hardware
 from replay.model.shape import ModelShape
 from replay.model.shipped_models import shipped_config
 from replay.twin.defaults import DefaultsEntry
@@ -18,8 +19,8 @@ from replay.twin.fitted.held_out import read_held_out
 from replay.twin.fitted.leaves import AskedServer
 from replay.twin.fitted.pace import read_pace
 from replay.twin.hardware import (
-    Hardware,
     capacity_of,
+    hardware_notes,
     kv_bytes_of,
     read_hardware,
     stages_notes,
@@ -41,7 +42,9 @@ from replay.twin.placeholder import placeholder_notes
 from replay.twin.profiled_table import profile_notes
 from replay.twin.server.cuda_graphs import eager_notes, with_launch, without_captured_sizes
 from replay.twin.server.engine_section import (
+    as_settings,
     assumed_flags,
+    checked,
     other_places,
     read_engine,
     read_version,
@@ -53,6 +56,7 @@ from replay.twin.what_if.unanswered import draft_notes
 from sim import (
     UNBOUNDED,
     EngineConfig,
+    EngineSettings,
 )
 from traces import ConfigError
 from traces.strict.section import Section
@@ -150,14 +154,15 @@ def _engine_of(
     root: Section, chosen: Chosen, server: Server, *, hardware: Hardware | None, seed: int, folder: Path
 ) -> WholeEngine:
     """Return the engine: as the section says it, then its groups, blocks, second tier and encoder, in this order."""
-    engine, limits = read_engine(root, server, seed=seed, num_stages=_num_stages(chosen, hardware))
+    written, limits = read_engine(root, server, seed=seed, num_stages=_num_stages(chosen, hardware))
+    engine = as_settings(written)
     is_sized = engine.num_gpu_blocks != UNBOUNDED
     drafter = drafter_of(engine, root, shape=server.shape, folder=folder)
     of_model = groups_of_model(engine, root, shape=server.shape, hardware=hardware, drafter=drafter)
     engine = replace(engine, block_size=of_model.block_size, num_prefill_lookahead_tokens=of_model.ahead)
     groups = chosen_groups(engine, root, of_model.groups)
     engine = replace(engine, kv_offloading=rules_of_tier(engine, root, groups, hardware=hardware))
-    engine = with_groups(engine, root, groups)
+    engine = with_groups(engine, groups)
     engine, retention = with_retention(engine, root.section("engine"))
     engine = with_match_unit(engine, root.section("engine"))
     engine, blocks = _with_blocks(
@@ -173,7 +178,7 @@ def _engine_of(
     engine, drafting = with_drafting(engine, root, model=chosen.model, drafter=drafter, hardware=hardware)
     engine = with_launch(engine, root, model=chosen.model, shape=server.shape)
     return WholeEngine(
-        engine=engine,
+        engine=checked(engine, root),
         of_model=of_model,
         is_sized=is_sized,
         limits=limits,
@@ -199,7 +204,7 @@ def _notes(
         *((chosen.reason,) if chosen.reason else ()),
         *placeholder_notes(chosen.model),
         *chosen.notes,
-        *(hardware.notes(chosen.model, ranks=_ranks(root)) if hardware else ()),
+        *(hardware_notes(hardware, chosen.model, ranks=_ranks(root)) if hardware else ()),
         *stages_notes(engine, chosen.model),
         *draft_notes(root, engine, chosen.model),
         *whole.drafting,
@@ -236,7 +241,9 @@ def _will_not_start(
     if not whole.is_sized and hardware is not None:
         return startup_faults(engine)
     is_length_known = server.shape is not None or "max_model_len" in written_keys(root)
-    return flag_faults(engine if is_length_known else replace(engine, enable_chunked_prefill=True))
+    return flag_faults(
+        engine if is_length_known else replace(as_settings(engine), enable_chunked_prefill=True)
+    )
 
 
 def _peak_known(chosen: Chosen, hardware: Hardware | None, server: Server) -> PeakTimes | None:
@@ -290,14 +297,14 @@ def _sized_by(
 
 
 def _with_blocks(
-    engine: EngineConfig,
+    engine: EngineSettings,
     entry: DefaultsEntry | None,
     shape: ModelShape | None,
     *,
     hardware: Hardware | None,
     vllm_version: str,
     of_model: GroupsOfModel,
-) -> tuple[EngineConfig, tuple[str, ...]]:
+) -> tuple[EngineSettings, tuple[str, ...]]:
     """Return the engine with a KV cache, if it had none, and the note that says where its size is from.
 
     ``entry``: on record; its size may be used.

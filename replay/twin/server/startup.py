@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sim import UNBOUNDED, EngineConfig, HeldBlocks, minor_version
+from sim import UNBOUNDED, EngineConfig, EngineSettings, HeldBlocks, minor_version
 from traces import ConfigError
 
 FROM_STATES = 20
@@ -67,7 +67,7 @@ def _state_faults(engine: EngineConfig) -> tuple[str, ...]:
     )
 
 
-def flag_faults(engine: EngineConfig) -> tuple[str, ...]:
+def flag_faults(engine: EngineSettings) -> tuple[str, ...]:
     """Return why vLLM would refuse a combination of flags on any machine; a line each.
 
     vllm 0.32.0 config/scheduler.py:SchedulerConfig.verify_max_model_len, and model_executor/models/config.py:

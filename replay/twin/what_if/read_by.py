@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
+from replay.model.gpus import Gpu
+from replay.model.layout import Layout
 from replay.twin.fitted.fitted_on import FittedOn
 from replay.twin.fitted.held_out import ERRORS, OF_RUNS
+from replay.twin.keys.hardware_keys import hardware_keys
 from sim.latency import VIDURS
 
 ON_RECORD = "on record"
@@ -50,28 +53,17 @@ _ENGINE = Readers(frozenset(), engine=True)
 _ALL = Readers(frozenset(KINDS))
 _NO_STEP_TIME = Readers(frozenset())
 
+_OF_STEPS = {each.name for each in (*fields(Layout), *fields(Gpu))}
+"""Of the hardware: a step's peak times depend on its layout and on its GPU, all else is the engine's."""
+
 READ_BY: Mapping[str, Readers] = {
+    **{key.path: _peak() if key.name in _OF_STEPS else _ENGINE for key in hardware_keys()[1:]},
     "hardware.gpu": _peak(ON_RECORD, engine=True),
     "hardware.tp": _peak(ON_RECORD, engine=True),
     "hardware.pp": _peak(engine=True),
     "hardware.dp": _peak(engine=True),
-    **dict.fromkeys(
-        (
-            "hardware.enable_expert_parallel",
-            *("hardware.all2all_backend", "hardware.gpus_per_node", "hardware.network_gb_per_s"),
-            *("hardware.network_us", "hardware.nccl_skew_us", "hardware.bandwidth_gb_per_s"),
-            *("hardware.tflops_16bit", "hardware.tflops_fp8", "hardware.tflops_fp4", "hardware.tops_int8"),
-            "hardware.link_gb_per_s",
-        ),
-        _peak(),
-    ),
     "hardware.nccl_launch_us": _only(*ANALYTIC),
-    MM_ENCODER_TP_MODE: _ENGINE,
-    "hardware.gpu_memory_utilization": _ENGINE,
-    "hardware.kv_cache_memory_bytes": _ENGINE,
     "hardware.memory_gib": _ENGINE,
-    "hardware.kv_offloading_size": _ENGINE,
-    "hardware.kv_offload_gb_per_s": _ENGINE,
     "latency.model": _ALL,
     "latency.model_config": _peak(ON_RECORD, engine=True),
     "latency.dtype": _peak(engine=True),

@@ -19,6 +19,7 @@ from replay.twin.keys.latency_keys import EXTENDED_MEANINGS
 from replay.twin.twin_config import TwinConfig
 from sim.config import UNBOUNDED, EngineConfig
 from sim.latency import Blackbox, Extended
+from tests.fuzz.twin_files import twins
 from traces.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
@@ -455,3 +456,31 @@ def test_acceptance_rates_are_one_number_or_a_list_and_take_the_file_s_seed(
     assert config.engine.synthetic_acceptance_rates == rates
     assert config.engine.seed == 9
     assert load(tmp_path, dump_config(config)) == config
+
+
+@pytest.mark.parametrize("files", twins(), ids=lambda files: files["twin.yaml"][:60].decode())
+def test_an_engine_is_built_once_as_the_file_has_it_and_once_as_it_runs(
+    files: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    all_keys()  # asks the engine for bounds, once
+    built: list[EngineConfig] = []
+    check = EngineConfig.__post_init__
+
+    def counted(engine: EngineConfig) -> None:
+        built.append(engine)
+        check(engine)
+
+    monkeypatch.setattr(EngineConfig, "__post_init__", counted)
+    config = load_config(tmp_path / "twin.yaml")
+    assert 0 < len(built) <= 2 * len(config.cluster.pools)
+
+
+def test_an_assumed_flag_is_written_as_a_comment(tmp_path: Path) -> None:
+    config = TwinConfig(engine=EngineConfig(max_num_seqs=7, block_size=32), latency=Blackbox(beta0=5000))
+    text = dump_config(config, assumed=("max_num_seqs",))
+    assert "  # max_num_seqs: 7  (assumed)\n  max_num_batched_tokens:" in text
+    (tmp_path / "twin.yaml").write_text(text)
+    read = load_config(tmp_path / "twin.yaml").engine
+    assert (read.max_num_seqs, read.block_size) == (256, 32)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from replay.cluster.memory import check_memory
 from replay.twin.config_read import load_config
 from replay.twin.config_write import dump_config
-from replay.twin.keys.cluster_keys import ADMISSION_NAMES, CLUSTER_KEYS, ROUTING_NAMES
+from replay.twin.keys.cluster_keys import CLUSTER, cluster_keys
+from replay.twin.keys.key import holders_of, names_under, said_of
 from replay.twin.twin_config import TwinConfig, with_cluster
 from sim import Blackbox, EngineConfig
-from sim.cluster.cluster_config import ClusterConfig, PipelineLatency, Pool, SnapshotIntervals
+from sim.cluster.cluster_config import ClusterConfig, Pool
 from sim.cluster.gateway.admission import ADMISSION_POLICIES
-from sim.cluster.gateway.flow_config import FlowControl
 from sim.cluster.infrastructure.infrastructure_config import Retries
 from sim.cluster.routing.routing_policies import ROUTING_POLICIES
 from traces.errors import ConfigError
@@ -153,6 +151,14 @@ def load(tmp_path: Path, text: str) -> TwinConfig:
             "{flow_control: {order: lifo}}",
             "cluster.flow_control.order: got 'lifo', expected one of fifo, priority",
         ),
+        (
+            "{flow_control: {slo_targets_us: }}",
+            "cluster.flow_control.slo_targets_us: got nothing, expected a mapping (FILE:3)",
+        ),
+        (
+            "{autoscaler: {schedule: [{at: 1}]}}",
+            "cluster.autoscaler.schedule[0].at: unknown key, did you mean cluster.autoscaler.schedule[0].at_us?",
+        ),
         ("{slo_priorities: {gold: 1000}}", "cluster.slo_priorities.gold: got 1000, expected an integer in"),
     ],
 )
@@ -174,6 +180,7 @@ def test_a_wrong_key_is_one_line_with_its_place(tmp_path: Path, text: str, messa
         "{instances: 2, routing: {policy: 'statistics:mean'}}",
         "{instances: 2, snapshot_interval_us: {queue: 5000}, latency: {admission_us: 3}, slo_priorities: {gold: 9}}",
         "{instances: 2, admission: {policy: tenant-budget, budgets: {a: 0.5}}, flow_control: {ttl_us: 100}}",
+        "{instances: 2, lockstep: true, routing: {policy: vllm-dp}}",
     ],
 )
 def test_a_cluster_written_out_reads_as_the_same(
@@ -226,43 +233,51 @@ def test_decisions_without_a_cluster_are_refused(tmp_path: Path, capsys: pytest.
     assert "--decisions: got d.csv, expected a name that ends in .jsonl" in capsys.readouterr().err
 
 
-def keys_under(path: str) -> set[str]:
-    start = f"cluster.{path}."
-    return {key.path.removeprefix(start) for key in CLUSTER_KEYS if key.path.startswith(start)}
+NOT_SAID = {
+    "": {
+        "compatibility",
+        "seed",
+        "engine",
+        "prefill_routing",
+        "name",
+        "role",
+    },  # of other sections, and of pools
+    "routing": {"choose"},  # what `policy` names
+    "pools": set[str](),
+}
 
 
-def settings_of(registry: Mapping[str, Callable[..., object]]) -> set[str]:
-    return {item.name for policy in registry.values() for item in fields(policy)}  # type: ignore[arg-type]
+def test_every_setting_of_the_simulator_has_a_key() -> None:
+    holders = {**holders_of(Pool), **holders_of(ClusterConfig), "": (ClusterConfig, Pool)}
+    for path in ("", "pools", *{name.rpartition(".")[0] for name in CLUSTER} - {"", "pools"}):
+        settings = {item.name for cls in holders[path] for item in fields(cls)} - NOT_SAID.get(path, set())
+        known = set(names_under(path, CLUSTER)) - {"policy", "prefill_routing"}
+        of_pool = {"hardware"} if path == "pools" else set()
+        assert known == (settings | of_pool) - {"policy"}, path
 
 
-def test_the_table_has_every_setting_of_the_simulator() -> None:
-    assert tuple(ROUTING_POLICIES) == ROUTING_NAMES
-    assert tuple(ADMISSION_POLICIES) == ADMISSION_NAMES
-    assert keys_under("routing") == {"policy"} | settings_of(ROUTING_POLICIES)
-    assert keys_under("admission") == {"policy"} | settings_of(ADMISSION_POLICIES)
-    for path, settings in (
-        ("flow_control", FlowControl),
-        ("latency", PipelineLatency),
-        ("snapshot_interval_us", SnapshotIntervals),
-    ):
-        assert keys_under(path) == {item.name for item in fields(settings)}
+def test_a_default_that_is_said_as_a_number_is_the_simulators() -> None:
+    kinds = {key.path: key.kind for key in cluster_keys()}
+    holders = {**holders_of(Pool), **holders_of(ClusterConfig), "": (ClusterConfig, Pool)}
+    said = {name: said_of(saying).default for name, saying in CLUSTER.items()}
+    numbers = {name: default for name, default in said.items() if default and default[0].isdecimal()}
+    checked = {name for name in numbers if kinds[f"cluster.{name}"] == "number"}
+    assert len(checked) == 7
+    for name in checked:
+        above, _, own = name.rpartition(".")
+        field = next(item for cls in holders[above] for item in fields(cls) if item.name == own)
+        assert float(numbers[name]) == field.default
 
 
-def test_defaults_and_choices_of_the_table_are_the_simulators() -> None:
-    table = {key.path: key for key in CLUSTER_KEYS}
-    for path, cls in [("flow_control", FlowControl)] + [
-        ("routing", each) for each in ROUTING_POLICIES.values()
-    ]:
-        for item in fields(cls):  # type: ignore[arg-type]
-            key = table[f"cluster.{path}.{item.name}"]
-            if key.kind in ("integer", "number"):
-                assert float(key.default) == item.default
-            elif key.choices:
-                assert key.default == item.default
-    for name, choices in (("order", "Order"), ("fairness", "Fairness"), ("detector", "Detector")):
-        import sim.cluster.gateway.flow_config as flow
-
-        assert set(table[f"cluster.flow_control.{name}"].choices) == set(get_args(getattr(flow, choices)))
+def test_policies_and_bounds_of_the_table_are_the_simulators() -> None:
+    table = {key.path: key for key in cluster_keys()}
+    assert table["cluster.routing.policy"].choices == (*ROUTING_POLICIES, "module:attribute")
+    assert table["cluster.admission.policy"].choices == tuple(ADMISSION_POLICIES)
+    assert table["cluster.flow_control.order"].choices[0] == "priority"
+    least = {
+        name: table[f"cluster.{name}"].least for name in ("instances", "retries.max_attempts", "lockstep")
+    }
+    assert least == {"instances": 1, "retries.max_attempts": 2, "lockstep": 0}
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,0 @@
-"""Instances that come, go and fail, and clients that retry: from TWIN.yaml and back."""

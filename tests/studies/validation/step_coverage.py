@@ -1,7 +1,8 @@
 """How often the 90 % intervals of a fit to steps hold the truth.
 
-``python -m tests.studies.validation.step_coverage [FITS]``. Fits to the steps of simulated servers, as vLLM logs them and as forward-pass metrics, whose times scatter by 5 %. The
-priors' centres are drawn anew for each fit, as in ``tests.studies.validation.coverage``.
+``python -m tests.studies.validation.step_coverage [FITS]``. Fits to the steps of simulated servers, as vLLM logs them
+and as forward-pass metrics, whose times scatter by 5 %. The priors' centres are drawn anew for each fit, as in
+``tests.studies.validation.coverage``.
 """
 
 from __future__ import annotations

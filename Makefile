@@ -67,29 +67,29 @@ picture: $(STAMP) ## the README's picture, from the demo's report; needs Chromiu
 	$(BIN)/python -m tests.docs.picture
 
 mutants: $(STAMP) ## EACH=12: so many single changes of each room, and whether a test notices; an hour or two
-	$(BIN)/python -m tests.mutation --each $(or $(EACH),12)
+	$(BIN)/python -m tests.studies.mutation --each $(or $(EACH),12)
 
 bench: $(STAMP) ## the table of docs/performance.md
-	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.studies.bench
 
 validate: $(STAMP) ## the tables of docs/validation.md that need public data (VTWIN_DATA=folder)
-	$(BIN)/python -m tests.validation
+	$(BIN)/python -m tests.studies.validation
 
 scoreboard: $(STAMP) ## every tool on the same measured servers, into docs/comparison.md (VTWIN_DATA=folder)
-	$(BIN)/python -m tests.validation.scoreboard
+	$(BIN)/python -m tests.studies.validation.scoreboard
 
 live: $(STAMP) ## the openai client, vllm bench, guidellm and aiperf against serve; the loop against a real vLLM on this machine's CPU
-	$(BIN)/python -m tests.live.clients
-	$(BIN)/python -m tests.live.round_trips
-	$(BIN)/python -m tests.live
-	$(BIN)/python -m tests.live.agents
-	$(BIN)/python -m tests.live.hybrid
+	$(BIN)/python -m tests.studies.live.clients
+	$(BIN)/python -m tests.studies.live.round_trips
+	$(BIN)/python -m tests.studies.live
+	$(BIN)/python -m tests.studies.live.agents
+	$(BIN)/python -m tests.studies.live.hybrid
 
 live-router: $(STAMP) ## real routers in front of emulated servers, beside the simulated cluster
-	$(BIN)/python -m tests.live.routers
+	$(BIN)/python -m tests.studies.live.routers
 
 soak: $(STAMP) ## ten minutes of serve and observe at a low rate: the memory of both, which must stay flat
-	$(BIN)/python -m tests.live.soak
+	$(BIN)/python -m tests.studies.live.soak
 
 N := 200
 SEED := 1

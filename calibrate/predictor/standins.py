@@ -31,7 +31,8 @@ QK_NORM_BYTES = 8
 
 STEP_US = 500.0
 """Stands in for all CPU costs of a step where none was profiled, and for launches that CUDA graphs leave: with it the
-TPOT of 58 measured points of dense models has no bias (tests/validation/silicon_profiled.py, the third to tune on)."""
+TPOT of 58 measured points of dense models has no bias (tests/studies/validation/silicon_profiled.py, the third to
+tune on)."""
 
 
 def stand_in(name: str, points: Floats, wanted: ProfileQuery, gpu: Gpu) -> Floats:

@@ -10,8 +10,8 @@ with x, y the products with weights and the reading of them, a, b, v the operato
 operations or exponentials, all in µs at the peak, c chunks that one multiprocessor computes one behind the other, s
 another pass over bytes, r rows, w waves: blocks of threads over multiprocessors (``Gpu.sms``), rounded up where all
 take as long. ``p`` says how far the parts hide behind each other: 1 they add up, 8 the longest counts (roofline,
-doi:10.1145/1498765.1498785). Constants were fitted on H100 and B200 by tests/validation/layer_operators.py; where vLLM
-runs another kernel on Blackwell, ``blackwell`` has those that differ there.
+doi:10.1145/1498765.1498785). Constants were fitted on H100 and B200 by tests/studies/validation/layer_operators.py;
+where vLLM runs another kernel on Blackwell, ``blackwell`` has those that differ there.
 """
 
 from __future__ import annotations

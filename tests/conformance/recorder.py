@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.live.server import installation
+from tests.studies.live.server import installation
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -1,10 +1,10 @@
 """Attention within a window that was measured with other numbers of heads than a model's.
 
-What a kernel with a window takes is a factor on what attention takes over as many keys as the window holds: it masks a
-tile more, and does not split a context among multiprocessors. That factor hardly depends on how heads are grouped. It
-is therefore taken from other numbers of heads of the same width and cache: of decodes by sequences times KV heads (the
-kernel's blocks), of prompts by their length and by heads times tokens. tests/validation/unseen_attention.py has its
-error.
+What a kernel with a window takes is a factor on what attention takes over as many keys as the window holds: it masks
+a tile more, and does not split a context among multiprocessors. That factor hardly depends on how heads are grouped.
+It is therefore taken from other numbers of heads of the same width and cache: of decodes by sequences times KV heads
+(the kernel's blocks), of prompts by their length and by heads times tokens.
+tests/studies/validation/unseen_attention.py has its error.
 """
 
 from __future__ import annotations

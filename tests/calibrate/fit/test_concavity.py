@@ -14,8 +14,8 @@ from calibrate.fit.search import search
 from calibrate.fit.task import Task
 from replay import TwinConfig
 from sim import Extended
-from tests.bench.slowdown import ENGINE, GUESS, SERVER
 from tests.calibrate.known_servers import observed, workload
+from tests.studies.bench.slowdown import ENGINE, GUESS, SERVER
 
 
 @pytest.mark.parametrize(("concavity", "beta2"), [(0.5, 900.0), (0.0, 150.0)])

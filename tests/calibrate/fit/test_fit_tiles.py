@@ -14,8 +14,8 @@ from replay import TwinConfig, load_config
 from sim import Extended, LatencyModel
 from tests.calibrate.known_servers import GUESS
 from tests.sim.step_batches import batch_of
-from tests.validation.tiles import ENGINE, TRUTHS, fitted
-from tests.validation.tiles import TILES as FACTORS
+from tests.studies.validation.tiles import ENGINE, TRUTHS, fitted
+from tests.studies.validation.tiles import TILES as FACTORS
 from traces.header import ServerInfo
 
 

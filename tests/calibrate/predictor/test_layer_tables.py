@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from calibrate.predictor.measured import MissingRows, ProfileError
-from tests.validation.layer_tables import AXES, read_layer_tables
+from tests.studies.validation.layer_tables import AXES, read_layer_tables
 
 SETS = (
     "linear_attention",

@@ -169,7 +169,7 @@ def test_a_real_servers_next_load_is_within_the_bars(tmp_path: Path) -> None:
     from calibrate.fit.objective.known_server import known_server
     from calibrate.fit.objective.priors import known_priors
     from replay import simulate_trace
-    from tests.validation.h100 import errors
+    from tests.studies.validation.h100 import errors
     from traces import read_trace
     from traces.steps import read_logged_steps
 

@@ -10,7 +10,7 @@ import pytest
 
 import vtwin
 from replay.fleet.beside import ComparedFleet, FleetsCompared, beside_sentence
-from tests.validation.fleet_traces import CASES, trace_at, twin_at
+from tests.studies.validation.fleet_traces import CASES, trace_at, twin_at
 
 (PLAIN,) = (each for each in CASES if each.name == "prefix groups")
 BYTES = 131072

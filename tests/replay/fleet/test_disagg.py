@@ -19,7 +19,7 @@ from sim.cluster.transfer.disaggregation_config import Disaggregation
 from sim.fleet import Lengths
 from sim.fleet.disaggregated import Transfer, disaggregated_at, keeps_by_formula, sweep_disaggregated
 from sim.fleet.sizing import Objective
-from tests.validation.prefill_decode import lengths, point, twin
+from tests.studies.validation.prefill_decode import lengths, point, twin
 
 LENGTHS = Lengths(input_tokens=np.array([400.0, 1500.0]), output_tokens=np.array([40.0, 60.0]))
 A100 = from_profile("A100", shipped_profiles()["A100"], context=2048)

@@ -1,10 +1,10 @@
-"""What the optimisers of fleets find, beside brute force: a few of the cases of ``tests.validation``."""
+"""What the optimisers of fleets find, beside brute force: a few of the cases of ``tests.studies.validation``."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.validation.optimisers_fleet import OPTIMISERS
+from tests.studies.validation.optimisers_fleet import OPTIMISERS
 
 
 @pytest.mark.parametrize("name", ["size, by formula", "pools", "split", "disagg, by formula", "reserve"])

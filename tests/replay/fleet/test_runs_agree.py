@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.validation.fleet_traces import CASES, answer
+from tests.studies.validation.fleet_traces import CASES, answer
 
 NAMES = ("prefix groups", "adapters", "grammars", "drafts", "images", "sessions")
 

@@ -44,7 +44,9 @@ def test_the_second_model_runner_profiles_neither_top_k_nor_cuda_graphs(max_num_
     shape, gpu = read_model_config("meta-llama/Llama-3.1-8B"), find_gpu("H100")
     serving = Serving(vllm_version="0.24.0", max_num_batched_tokens=8192, max_num_seqs=max_num_seqs)
     found = kv_cache_size(shape, gpu, serving=serving)
-    assert found.num_gpu_blocks == pytest.approx(28_934, rel=0.01)  # counted by vLLM (tests/validation/h100)
+    assert found.num_gpu_blocks == pytest.approx(
+        28_934, rel=0.01
+    )  # counted by vLLM (tests/studies/validation/h100)
     assert found.cuda_graph_bytes == 0
     before = kv_cache_size(shape, gpu, serving=replace(serving, vllm_version="0.22.0", max_num_seqs=1024))
     assert before.num_gpu_blocks < 0.97 * found.num_gpu_blocks

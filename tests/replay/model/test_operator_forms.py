@@ -12,9 +12,16 @@ import pytest
 from replay.model import find_gpu
 from replay.model.gpus import shipped_gpus
 from replay.model.operator_forms import TERMS, Form, forms
-from tests.validation import layer_work
-from tests.validation.expert_loads import DRAWS, busiest
-from tests.validation.layer_operators import FITTED, GPUS, OPERATORS, errors, errors_table, packed_rows
+from tests.studies.validation import layer_work
+from tests.studies.validation.expert_loads import DRAWS, busiest
+from tests.studies.validation.layer_operators import (
+    FITTED,
+    GPUS,
+    OPERATORS,
+    errors,
+    errors_table,
+    packed_rows,
+)
 
 PAGE = Path(__file__).parents[3] / "docs/explanation/latency-models.md"
 

@@ -19,8 +19,8 @@ from calibrate.fit.task import Task
 from calibrate.fit.uncertainty import coefficients_of, uncertainty
 from replay import TwinConfig
 from sim import Extended
-from tests.bench.slowdown import ENGINE, GUESS, SERVER
 from tests.calibrate.known_servers import observed, workload
+from tests.studies.bench.slowdown import ENGINE, GUESS, SERVER
 
 TRUTH = replace(SERVER, kappa=0.8, u0=0.45, tau_s=0.05, sigma=0.0)
 SLOW = {"kappa": SLOWDOWN, "u0": THRESHOLD, "tau_s": MEMORY}
@@ -74,7 +74,9 @@ def found_at(
 
 def test_threshold_size_and_time_of_a_slowdown_are_found_where_prompts_lie_on_both_sides_of_it() -> None:
     found = found_at((4, 9, 12), num=300, priors=VAGUE)
-    for name in SLOW:  # how often intervals hold the truth is measured in tests/validation/coverage.py
+    for (
+        name
+    ) in SLOW:  # how often intervals hold the truth is measured in tests/studies/validation/coverage.py
         value, low, high, is_led = found[name]
         assert low <= value <= high
         assert not is_led

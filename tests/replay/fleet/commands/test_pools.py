@@ -13,8 +13,8 @@ import vtwin
 from replay.fleet.inputs.fleet_workload import read_workload
 from replay.fleet.inputs.pools_file import PoolSpec, assigned, read_labels
 from sim.fleet import Lengths
+from tests.studies.validation.fleet_traces import CASES, trace_at, twin_at
 from tests.traces.made import small_trace
-from tests.validation.fleet_traces import CASES, trace_at, twin_at
 from traces import ConfigError, write_trace
 
 LENGTHS = Lengths(input_tokens=np.array([90.0, 900.0, 9000.0]), output_tokens=np.array([10.0, 100.0, 1000.0]))

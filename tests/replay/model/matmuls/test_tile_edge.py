@@ -10,8 +10,17 @@ import pytest
 
 from replay.model.matmuls.tiles import Tiles
 from tests.examples import few_or_all
-from tests.validation import tile_edge
-from tests.validation.tile_edge import BIN, EDGE, bins_of, jump_at, misses, picture, products_ms, tables
+from tests.studies.validation import tile_edge
+from tests.studies.validation.tile_edge import (
+    BIN,
+    EDGE,
+    bins_of,
+    jump_at,
+    misses,
+    picture,
+    products_ms,
+    tables,
+)
 
 STAIRS = Tiles(measured=((512, 9000.0), (1024, 18000.0), (1025, 20000.0), (1536, 27000.0), (3072, 54000.0)))
 

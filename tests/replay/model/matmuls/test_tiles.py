@@ -17,7 +17,7 @@ from replay.model import find_gpu, read_model_config
 from replay.model.matmuls.measured_times import UNITS_PER_E, measured_gpus, measured_products
 from replay.model.matmuls.products import needed_matmuls
 from replay.model.matmuls.tiles import READING, smooth, tiles_of
-from tests.validation.pack_matmuls import SOURCES
+from tests.studies.validation.pack_matmuls import SOURCES
 
 QWEN, LLAMA = "Qwen/Qwen3-14B", "meta-llama/Llama-3.1-8B"
 

@@ -24,8 +24,8 @@ from replay.model.shipped_models import shipped_config
 from replay.model.vision.audio_tower import audio_parameters
 from replay.model.vision.read_tower import TOWERS, read_tower
 from replay.model.vision.tower import VisionTower
-from tests.validation import layer_work
-from tests.validation.layer_operators import packed_rows
+from tests.studies.validation import layer_work
+from tests.studies.validation.layer_operators import packed_rows
 
 TEXT = {"text_config": {"hidden_size": 7168}}
 K3 = {

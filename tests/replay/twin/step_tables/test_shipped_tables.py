@@ -194,10 +194,10 @@ def test_a_time_of_an_hour_is_not_packed(tmp_path: Path) -> None:
 
 
 def test_what_ships_is_what_is_trained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """One of them; ``python -m tests.validation.pack_step_tables`` makes all."""
+    """One of them; ``python -m tests.studies.validation.pack_step_tables`` makes all."""
     data = shared("aiconfigurator_ops").parent
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    from tests.validation.pack_step_tables import trained
+    from tests.studies.validation.pack_step_tables import trained
 
     table = table_called("Qwen--Qwen3-8B-H100-tp1")
     assert table is not None

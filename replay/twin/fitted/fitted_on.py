@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from replay.twin.fitted.held_out import ERRORS
@@ -130,7 +130,8 @@ def _given(section: Section | None, keys: tuple[Key, ...]) -> dict[str, Any]:
 
 
 def _load(section: Section) -> FittedLoad:
-    given = _given(section, keys_of_fields("", FittedLoad))
+    keys = keys_of_fields("", FittedLoad)
+    given = _given(section, tuple(replace(key, choices=ROLES) if key.name == "role" else key for key in keys))
     if "name" not in given:
         section.fail("name", got="nothing", expected="the run's name")
-    return FittedLoad(**given | {"role": section.text("role", choices=ROLES) or ROLES[0]})
+    return FittedLoad(**given)

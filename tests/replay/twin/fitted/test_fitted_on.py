@@ -123,6 +123,10 @@ def test_what_the_file_does_not_tell_leaves_a_question_but_warns_of_no_run() -> 
             "latency.fitted_on.loads[0].name: got nothing, expected the run's name",
         ),
         (
+            "    loads: [{name: a, role: true}]",
+            "latency.fitted_on.loads[0].role: got true, expected one of fitted, held out, half",
+        ),
+        (
             "    loads: [{name: a, role: other}]",
             "latency.fitted_on.loads[0].role: got other, expected one of",
         ),

@@ -5,17 +5,7 @@ There is no prefill or decode phase: each request's computed tokens catch up wit
 
 from __future__ import annotations
 
-from sim.engine.dtypes import (
-    FCFS,
-    IS_DECODE,
-    NEVER,
-    RUNNING,
-    SAMPLES,
-    SARATHI,
-    VLLM,
-    VLLM_V0,
-    WAITING_FOR_REMOTE_KVS,
-)
+from sim.engine.dtypes import FCFS, IS_DECODE, NEVER, RUNNING, SAMPLES, WAITING_FOR_REMOTE_KVS
 from sim.engine.kv_cache.allocate_slots import reserve
 from sim.engine.kv_cache.groups.states import aligned_chunk
 from sim.engine.kv_cache.groups.windows import let_copies_go
@@ -59,6 +49,7 @@ from sim.engine.optional.speculative import (
     take_new_drafts,
 )
 from sim.engine.preemption import end_preemption, preempt_until_it_fits
+from sim.engine.records.batching_records import SARATHI, VLLM, VLLM_V0
 from sim.engine.state import State
 from sim.engine.step_time.step_sums import add_share, clear_sums
 from sim.engine.waiting import peek_request, put_skipped_back, remove_request, skip_head

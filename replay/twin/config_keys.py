@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import get_args, get_type_hints
 
 from replay.twin.keys.cluster_keys import CLUSTER_KEYS
-from replay.twin.keys.engine_meanings import ENGINE_MEANINGS, FOLLOWING
+from replay.twin.keys.engine_meanings import FOLLOWING
 from replay.twin.keys.hardware_keys import HARDWARE_KEYS
 from replay.twin.keys.key import Key, Kind
 from replay.twin.keys.latency_keys import LATENCY_KEYS
@@ -56,7 +56,7 @@ def _engine_key(field: Field[object], hint: object) -> Key:
         path=f"engine.{field.name}",
         kind="fraction" if field.name == "watermark" else _TYPES.get(str(field.type), "choice"),
         default=default,
-        meaning=ENGINE_MEANINGS.get(field.name, ""),
+        meaning=field.metadata["said"].meaning,
         choices=() if str(field.type).startswith("tuple") else get_args(hint),
         least=_least(field.name) if field.type == "int" else 0,
     )

@@ -8,15 +8,15 @@ block".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
-from sim.config import EngineConfig
 from sim.engine.records import feature
 from sim.engine.records.features import FEATURES
+from sim.engine_settings import taken_settings
 from sim.latency.batch import STEP_SUMS
+from sim.versions import ASKED
 
 
 def of_features(name: str) -> feature.Rows:
@@ -120,72 +120,6 @@ BATCH = np.dtype(
 )
 """A step that was scheduled; its requests stand in ``State.entries``, unless blocks are counted."""
 
-SAME_IN_CONFIG = (
-    "max_num_seqs",
-    "max_num_batched_tokens",
-    "block_size",
-    "max_model_len",
-    "enable_prefix_caching",
-    "enable_chunked_prefill",
-    "long_prefill_token_threshold",
-    "long_prefill_token_threshold_adaptive",
-    "scheduler_reserve_full_isl",
-    "async_scheduling",
-    "pipeline_parallel_size",
-    "prefill_schedule_interval",
-    "num_speculative_tokens",
-    "num_lookahead_tokens",
-    "num_prefill_lookahead_tokens",
-    "seed",
-    "max_loras",
-    "lora_load_us",
-    "lora_step_factor",
-    "guided_compile_us",
-    "guided_mask_us",
-    "draft_us",
-    "encoder_step_us",
-    "encoder_token_us",
-    "encoder_token_pair_us",
-    "encoder_data_parallel_size",
-    "launch_us",
-)
-"""Settings that the engine takes as they are."""
-
-RULES = (
-    "continues_after_self_preemption",
-    "lifts_threshold_for_lone_request",
-    "moves_cursor_for_every_victim",
-    "frees_unhashed_blocks_first",
-    "leaves_token_behind_state",
-    "enters_prompt_state_anew",
-    "retires_states_over_gaps",
-    "defers_states_of_step",
-    "excludes_tokens_in_flight",
-    "frees_skipped_first",
-    "frees_windows_first",
-    "caches_to_alignment",
-    "keeps_junctions",
-    "looks_past_hit",
-    "keeps_ends_for_drafts",
-    "drops_once_for_drafts",
-    "queues_passed_over_apart",
-    "cuts_before_cached_images",
-    "holds_repeated_images",
-    "passes_over_empty_shares",
-    "counts_adapters_of_all_running",
-    "encodes_without_lookahead",
-    "keeps_whole_images_together",
-    "gives_up_by_place",
-    "offers_again",
-    "takes_surplus_back",
-    "thins_states_out",
-    "ends_states_at_hit",
-    "keeps_junctions_for_drafts",
-    "holds_images_to_the_last",
-    "encodes_ahead",
-    "frees_images_once_read",
-)
-"""Rules of the vLLM version that the engine asks about."""
 
 _TYPES: Mapping[str, Any] = {"int": np.int64, "bool": np.int64, "float": np.float64}
 
@@ -216,12 +150,8 @@ SETTINGS = np.dtype(
         ("first_noise_draw", np.int64),  # of a step's scatter: each engine of a cluster has its own
         ("log_completions", np.int64),
         ("pauses_at_completions", np.int64),  # `run` returns as soon as the log of completions holds any
-        *(
-            (each.name, _TYPES[str(each.type)])
-            for each in fields(EngineConfig)
-            if each.name in SAME_IN_CONFIG
-        ),
-        *((name, np.int64) for name in RULES),
+        *((name, _TYPES[kind]) for name, kind in taken_settings().items()),
+        *((name, np.int64) for name in ASKED),
         *of_features("settings"),
     ],
     align=True,

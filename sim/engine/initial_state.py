@@ -15,11 +15,12 @@ from sim.engine.beginning.first_shape import FirstShape, group_sizes
 from sim.engine.beginning.longer_arrays import LONGEST_JUMP
 from sim.engine.log import BINS_PER_DOUBLING, NUM_BINS
 from sim.engine.optional import blis
+from sim.engine_settings import taken_settings
 from sim.latency.latency_model import LatencyModel
 from sim.paged_memory import untouched, untouched_records
 from sim.policies import age_weight_per_us, urgency
 from sim.requests import UNKNOWN_LIMIT, Int64s, Requests
-from sim.versions import VersionRules, rules_of
+from sim.versions import ASKED, VersionRules, rules_of
 
 FIRST_LOG_LENGTH = 4096
 
@@ -195,7 +196,7 @@ def settings_of(config: EngineConfig, latency: LatencyModel, *, record: Record) 
     from_tokens = gives_gaps_from_tokens(config, record)
     records = st.records(1, dt.SETTINGS)
     settings = st.columns(records)
-    for name in dt.SAME_IN_CONFIG:
+    for name in taken_settings():
         settings[name] = getattr(config, name)
     rules = rules_of(config.vllm_version)
     _set_rules(settings, config, rules)
@@ -222,7 +223,7 @@ def settings_of(config: EngineConfig, latency: LatencyModel, *, record: Record) 
 
 def _set_rules(settings: st.Records, config: EngineConfig, rules: VersionRules) -> None:
     """Say what the version of vLLM does otherwise than others."""
-    for name in dt.RULES:
+    for name in ASKED:
         settings[name] = getattr(rules, name)
     if rules.queues_freed_without_cache and not config.enable_prefix_caching:
         for name in ("frees_unhashed_blocks_first", "frees_skipped_first", "frees_windows_first"):

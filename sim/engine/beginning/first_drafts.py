@@ -9,8 +9,9 @@ import numpy as np
 from sim.config import EngineConfig
 from sim.engine.beginning.first_shape import FirstShape, group_sizes
 from sim.engine.records.feature import Records
+from sim.features.drafts_ahead import Padding
 from sim.kv_cache_groups import alignment_of
-from sim.versions import Padding, VersionRules
+from sim.versions import VersionRules
 
 PADDINGS = get_args(Padding)
 

@@ -19,8 +19,9 @@ from sim.engine.records.group_records import (
     SLIDING,
     STATE,
 )
+from sim.features.kv_groups import PrefillCheckpoints, StateChunks
 from sim.kv_cache_groups import alignment_of, most_blocks_of, without_eagle_marks
-from sim.versions import PrefillCheckpoints, StateChunks, VersionRules
+from sim.versions import VersionRules
 
 STATE_CHUNKS = get_args(StateChunks)
 

@@ -10,10 +10,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replay.twin.config_keys import all_keys, engine_fields, reference_page
+from replay.twin.config_keys import all_keys, reference_page
 from replay.twin.config_read import load_config
 from replay.twin.config_write import coefficients_of, dump_config
-from replay.twin.keys.engine_meanings import ENGINE_MEANINGS
 from replay.twin.keys.latency_keys import EXTENDED_MEANINGS
 from replay.twin.twin_config import TwinConfig
 from replay.twins import check_starts
@@ -397,7 +396,7 @@ def test_the_extended_model_takes_more_coefficients_and_the_seed(tmp_path: Path)
 
 
 def test_every_field_is_explained() -> None:
-    assert set(ENGINE_MEANINGS) == {field.name for field in engine_fields()}
+    assert all(key.meaning for key in engine_keys())
     own = {field.name for field in fields(Extended)} - {field.name for field in fields(Blackbox)}
     assert set(EXTENDED_MEANINGS) == own - {"seed", "tiles"}  # tiles stand beside the coefficients
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sim.engine_settings import UNBOUNDED, Compatibility, EngineSettings, Record
 from sim.kv_cache_groups import KVCacheGroup, without_eagle_marks
-from sim.setting_faults import InvalidConfig, check_drafts_and_stages, check_each, check_together
+from sim.setting_faults import InvalidConfig, check_by_version, check_each, check_together
 from sim.versions import engine_defaults, is_known
 
 __all__ = ["UNBOUNDED", "Compatibility", "EngineConfig", "InvalidConfig", "Record"]
@@ -34,7 +34,7 @@ class EngineConfig(EngineSettings):
     def __post_init__(self) -> None:
         """Check every field; the error names the first that is not valid."""
         check_each(self)
-        check_drafts_and_stages(self)
+        check_by_version(self)
         self._have_groups_where_needed()
         check_together(self)
 

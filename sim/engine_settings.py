@@ -12,10 +12,9 @@ from sim.features.core_engine import (
     QueueSettings,
     VersionSettings,
 )
-from sim.features.drafts_ahead import DraftSeed, DraftSettings, DraftTimes
 from sim.features.grammars import GrammarSettings
 from sim.features.host_time import MOST_GRAPH_TOKENS, HostTimes
-from sim.features.images import EncoderTimes, ImageSettings
+from sim.features.images import EncoderCosts, ImageSettings
 from sim.features.kv_groups import GroupSettings, RetentionSettings
 from sim.features.lora import LoraSettings
 from sim.features.offloading import KVOffloading, TierSettings, TierSize
@@ -24,6 +23,7 @@ from sim.features.pipeline_stage_settings import StageSettings
 from sim.features.ranks_in_step import RankSettings
 from sim.features.session_pins import SessionSettings
 from sim.features.setting import Said
+from sim.features.speculative_decoding import DraftSeed, DraftSettings, DraftTimes
 from sim.kv_cache_groups import alignment_of, eagle_groups_of, sizes_of, without_eagle_marks
 from sim.versions import rules_of
 
@@ -52,7 +52,7 @@ class EngineSettings(
     ImageSettings,
     SessionSettings,
     HostTimes,
-    EncoderTimes,
+    EncoderCosts,
     DraftTimes,
     GrammarSettings,
     LoraSettings,
@@ -160,6 +160,12 @@ class EngineSettings(
             return stages
         is_staggered = rules_of(self.vllm_version).async_pipeline == "staggered"
         return stages + 1 if stages == 1 or is_staggered else stages
+
+    @property
+    def steps_singly(self) -> bool:
+        """Whether no decode steps are taken at once: what comes of one is not known before it is taken."""
+        has_stages = self.pipeline_parallel_size > 1
+        return self.num_speculative_tokens > 0 or self.has_blis_tier or has_stages
 
     @property
     def charges_traits(self) -> bool:

@@ -46,9 +46,7 @@ class Engine:
     ) -> None:
         check_cadence(config)
         self._config, self._latency, self._record = config, latency, record
-        has_stages = config.pipeline_parallel_size > 1
-        can_jump = not (config.num_speculative_tokens or config.has_blis_tier or has_stages)
-        self._coalesce = coalesce and can_jump and record not in ("steps", "blocks")
+        self._coalesce = coalesce and not config.steps_singly and record not in ("steps", "blocks")
         size = size_for(config, requests)
         self._state = first_state(config, latency, requests.hash_ids, size=size, record=record)
         self._state_in_row: State | None = None

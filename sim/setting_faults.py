@@ -8,7 +8,6 @@ from typing import get_args
 
 from sim.engine_settings import EngineSettings, said_of
 from sim.features.core_engine import check_core
-from sim.features.drafts_ahead import check_drafts
 from sim.features.kv_groups import check_groups, check_retention
 from sim.features.offloading import check_offloading, check_tier, in_the_way_of_offloading
 from sim.features.other_schedulers import check_batching, check_blis
@@ -16,6 +15,12 @@ from sim.features.pipeline_stage_settings import check_stages
 from sim.features.ranks_in_step import check_cadence_alone
 from sim.features.session_pins import check_session_kv
 from sim.features.setting import InvalidConfig
+from sim.features.speculative_decoding import (
+    check_drafts,
+    check_drafts_beside_blis,
+    check_drafts_beside_stages,
+    check_drafts_beside_store,
+)
 from sim.version_groups import Beside, fault_of_version
 from sim.versions import KNOWN_VERSIONS, has_native_offloading, is_known, rules_of
 
@@ -42,9 +47,10 @@ def check_each(config: EngineSettings) -> None:
             raise InvalidConfig(f"{field.name}: got {value!r}, expected one of {', '.join(choices)}")
 
 
-def check_drafts_and_stages(config: EngineSettings) -> None:
+def check_by_version(config: EngineSettings) -> None:
     """Raise InvalidConfig on a setting that the version does not have, or on drafts and stages that are not valid."""
     _check_version(config)
+    check_drafts_beside_stages(config)
     check_stages(config, rules_of(config.vllm_version))
     check_drafts(config)
 
@@ -52,6 +58,7 @@ def check_drafts_and_stages(config: EngineSettings) -> None:
 def check_together(config: EngineSettings) -> None:
     """Raise InvalidConfig on settings that cannot be combined; KV cache groups must be given where they are needed."""
     check_tier(config)
+    check_drafts_beside_store(config)
     check_offloading(config, is_known=has_native_offloading(config.vllm_version))
     _check_added_time(config)
     check_session_kv(config)
@@ -60,6 +67,7 @@ def check_together(config: EngineSettings) -> None:
     _check_groups_of_version(config)
     check_groups(config, rules_of(config.vllm_version))
     check_blis(config)
+    check_drafts_beside_blis(config)
 
 
 def check_cadence(config: EngineSettings) -> None:

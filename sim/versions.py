@@ -1,11 +1,10 @@
 """vLLM's versions: which scheduling rules each has, which settings it knows, and what it takes by default.
 
 Each feature says its rules in ``sim/features``, with the versions that they changed in; a version has what every change
-up to its own says. The rules were found by driving the
-real schedulers of 0.12.0, 0.15.1, 0.19.1, 0.23.0, 0.25.1, 0.28.0, 0.31.0, 0.32.0 and 0.33.0 through recorded cases and
-by reading the sources of the releases in between for where each one begins; those of KV cache groups by driving all
-minor versions but 0.13, 0.16 and 0.20, those of drafts by driving all from 0.16 on (``docs/validation.md``). Paths are
-under ``vllm/v1/core``.
+up to its own says. The rules were found by driving the real schedulers of 0.12.0, 0.15.1, 0.19.1, 0.23.0, 0.25.1,
+0.28.0, 0.31.0, 0.32.0 and 0.33.0 through recorded cases and by reading the sources of the releases in between for where
+each one begins; those of KV cache groups by driving all minor versions but 0.13, 0.16 and 0.20, those of drafts by
+driving all from 0.16 on (``docs/validation.md``). Paths are under ``vllm/v1/core``.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from dataclasses import dataclass, fields, replace
 from functools import cache
 
 from sim.features.core_engine import DEFAULT_VERSION, CoreDefaults, CoreRules
-from sim.features.drafts_ahead import FIRST_WITH_KNOWN_DRAFTS, DraftRules
 from sim.features.grammars import GrammarRules
 from sim.features.images import ImageRules
 from sim.features.kv_groups import GroupRules, LayerRules
@@ -23,6 +21,7 @@ from sim.features.lora import LoraRules
 from sim.features.offloading import FIRST_WITH_KNOWN_OFFLOADING, OffloadRules
 from sim.features.pipeline_stage_settings import StageRules
 from sim.features.ranks_in_step import RankRules
+from sim.features.speculative_decoding import FIRST_WITH_KNOWN_DRAFTS, DraftRules
 
 __all__ = ["DEFAULT_VERSION"]
 

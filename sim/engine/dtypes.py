@@ -43,6 +43,9 @@ engine fills them."""
 FCFS, BY_URGENCY = 0, 1
 """How the queue is ordered: by arrival in a list, or by each request's ``urgency`` in a heap."""
 
+ALL_COMPILE = 2
+"""Of ``head_is_blocked``: every request that waits, waits for a grammar."""
+
 REQUEST = np.dtype(
     [
         # the first cache line: what every step reads

@@ -35,10 +35,10 @@ def size_for(config: EngineConfig, requests: Requests) -> tuple[int, int]:
     """Return (number of KV blocks, blocks of the longest sequence) for these requests."""
     smallest = min(*group_sizes(config), config.hash_block_size)
     longest = int((requests.prompt_tokens + requests.output_tokens).max(initial=1))
-    longest += config.num_speculative_tokens + config.num_lookahead_tokens
+    longest += config.tokens_per_decode - 1 + config.num_lookahead_tokens
     # behind an EOS that is in flight, or behind drafts that are
-    if requests.max_tokens is not None or config.num_speculative_tokens > 0:
-        longest += (config.max_concurrent_batches - 1) * (1 + config.num_speculative_tokens)
+    if requests.max_tokens is not None or config.tokens_per_decode > 1:
+        longest += (config.max_concurrent_batches - 1) * config.tokens_per_decode
     longest += (
         config.pipeline_parallel_size - 1
     )  # async: decodes that give no request a token, behind a last token that is in flight
@@ -46,12 +46,12 @@ def size_for(config: EngineConfig, requests: Requests) -> tuple[int, int]:
         longest = min(longest, config.max_model_len + config.pipeline_parallel_size - 1)
     width = longest // smallest + 2
     if any(group.kind == "state" for group in config.kv_cache_groups):
-        width += config.num_speculative_tokens  # a state for each draft
+        width += config.tokens_per_decode - 1  # a state for each draft
     if config.num_gpu_blocks != UNBOUNDED:
         return config.num_gpu_blocks, width
     num_held = width * min(config.max_num_seqs, max(1, len(requests)))
     if config.matches_inside_blocks:  # and a copy of the block that a hit ends in
-        num_held = (longest // min(group_sizes(config)) + 3 + config.num_speculative_tokens) * min(
+        num_held = (longest // min(group_sizes(config)) + 2 + config.tokens_per_decode) * min(
             config.max_num_seqs, max(1, len(requests))
         )
     return 1 + config.num_kv_cache_groups * (num_held + len(requests.hash_ids)), width
@@ -59,7 +59,7 @@ def size_for(config: EngineConfig, requests: Requests) -> tuple[int, int]:
 
 def gives_gaps_from_tokens(config: EngineConfig, record: Record) -> bool:
     """Return whether inter-token latencies come from logged tokens: with speculation, spans do not tell them."""
-    return record == "spans" and config.num_speculative_tokens > 0
+    return record == "spans" and config.tokens_per_decode > 1
 
 
 class Room(NamedTuple):
@@ -313,7 +313,7 @@ def num_token_bins(config: EngineConfig) -> int:
     """Return how many bins of ``log.bin_of`` the tokens of a step can fall into."""
     if config.batching in {"orca", "static"}:
         return NUM_BINS
-    seats = config.max_num_seqs * (1 + config.num_speculative_tokens)
+    seats = config.max_num_seqs * config.tokens_per_decode
     shift = max((config.max_num_batched_tokens + seats).bit_length() - BINS_PER_DOUBLING.bit_length(), 0)
     return min((shift + 2) * BINS_PER_DOUBLING, NUM_BINS)
 

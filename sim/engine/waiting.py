@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from sim.engine.deadlines import add_deadline
-from sim.engine.dtypes import FCFS, NEVER, REJECTED
-from sim.engine.records.grammar_records import ALL_COMPILE
+from sim.engine.dtypes import ALL_COMPILE, FCFS, NEVER, REJECTED
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 

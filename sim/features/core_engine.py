@@ -54,12 +54,7 @@ class BatchSettings:
         flag="num-gpu-blocks-override",
     )
     block_size: int = setting(
-        16,
-        "Tokens per KV cache block.",
-        least=1,
-        most=2**20,
-        flag="block-size",
-        taken=True,
+        16, "Tokens per KV cache block.", least=1, most=2**20, flag="block-size", taken=True
     )
     max_model_len: int = setting(
         32768,
@@ -71,16 +66,10 @@ class BatchSettings:
         taken=True,
     )
     enable_prefix_caching: bool = setting(
-        True,
-        "Reuse the KV blocks of equal prefixes.",
-        flag="enable-prefix-caching",
-        taken=True,
+        True, "Reuse the KV blocks of equal prefixes.", flag="enable-prefix-caching", taken=True
     )
     enable_chunked_prefill: bool = setting(
-        True,
-        "Let a prompt be computed over several steps.",
-        flag="enable-chunked-prefill",
-        taken=True,
+        True, "Let a prompt be computed over several steps.", flag="enable-chunked-prefill", taken=True
     )
     long_prefill_token_threshold: int = setting(
         0,
@@ -134,10 +123,7 @@ class QueueSettings:
         "it more urgent, inverted-slo less.",
         choices=PriorityScoring,
     )
-    priority_age_weight: float = setting(
-        0.0,
-        "Priority gained or lost per second of waiting.",
-    )
+    priority_age_weight: float = setting(0.0, "Priority gained or lost per second of waiting.")
     async_scheduling: bool = setting(
         True,
         "Schedule the next step while one runs: vLLM's default on GPUs; false on CPUs.",
@@ -148,7 +134,7 @@ class QueueSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class VersionSettings:
-    """``vllm_version``: whose scheduling rules hold (``sim/versions.py``)."""
+    """Whose scheduling rules hold (``sim/versions.py``)."""
 
     __slots__ = ()
 

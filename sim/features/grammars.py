@@ -9,7 +9,7 @@ from sim.features.setting import setting, since
 
 @dataclass(frozen=True, kw_only=True)
 class GrammarSettings:
-    """``guided_compile_us`` before a guided request can run, ``guided_mask_us`` per guided request and step."""
+    """What grammars take."""
 
     __slots__ = ()
 
@@ -21,10 +21,7 @@ class GrammarSettings:
         taken=True,
     )
     guided_mask_us: float = setting(
-        0.0,
-        "µs per guided request and step, for its bitmask.",
-        least=0,
-        taken=True,
+        0.0, "µs per guided request and step, for its bitmask.", least=0, taken=True
     )
 
 

@@ -12,12 +12,7 @@ MOST_GRAPH_TOKENS = 512
 
 @dataclass(frozen=True, kw_only=True)
 class HostTimes:
-    """What the CPU takes.
-
-    A step of more tokens than ``max_cudagraph_capture_size`` (0: vLLM's default) lasts ``launch_us`` at least: it
-    starts its kernels one by one; with ``enforce_eager`` every step does. Without async scheduling ``host_step_us`` is
-    added to each step, ``host_prefill_us`` to one with prompts: what it does between steps, hidden otherwise.
-    """
+    """What the CPU takes: to start kernels, and between steps."""
 
     __slots__ = ()
 
@@ -47,7 +42,5 @@ class HostTimes:
         least=0,
     )
     host_prefill_us: float = setting(
-        0.0,
-        "The same, in addition, of a step with prompts. 3,800 on that machine.",
-        least=0,
+        0.0, "The same, in addition, of a step with prompts. 3,800 on that machine.", least=0
     )

@@ -8,21 +8,13 @@ from sim.features.setting import AllSettings, InvalidConfig, setting, since
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderTimes:
-    """What the encoder takes.
-
-    A step that encodes anything takes ``encoder_step_us`` longer, and ``encoder_token_us`` per multimodal token,
-    ``encoder_token_pair_us`` per pair of tokens of each image whose place is known, n² of n;
-    ``encoder_data_parallel_size`` GPUs encode whole images side by side.
-    """
+class EncoderCosts:
+    """What the encoder takes."""
 
     __slots__ = ()
 
     encoder_step_us: float = setting(
-        0.0,
-        "µs of a step in which an encoder makes any tokens, once.",
-        least=0,
-        taken=True,
+        0.0, "µs of a step in which an encoder makes any tokens, once.", least=0, taken=True
     )
     encoder_token_us: float = setting(
         0.0,
@@ -32,10 +24,7 @@ class EncoderTimes:
         taken=True,
     )
     encoder_token_pair_us: float = setting(
-        0.0,
-        "µs per pair of tokens of one of a trace's `images`, n² of n, in that step.",
-        least=0,
-        taken=True,
+        0.0, "µs per pair of tokens of one of a trace's `images`, n² of n, in that step.", least=0, taken=True
     )
     encoder_data_parallel_size: int = setting(
         1,
@@ -49,12 +38,7 @@ class EncoderTimes:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageSettings:
-    """What is encoded, and what is kept of it.
-
-    A step encodes ``max_num_encoder_input_tokens``, the encoder cache has room for ``encoder_cache_size``; 0 of either:
-    ``max_num_batched_tokens``, as vLLM, and at least the largest image. ``disable_chunked_mm_input``: no step computes
-    a part of an image. ``language_model_only``: no encoder; images are text.
-    """
+    """What a step encodes, and what is kept of it."""
 
     __slots__ = ()
 

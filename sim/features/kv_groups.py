@@ -32,10 +32,7 @@ class RetentionSettings:
 
     __slots__ = ()
 
-    prefix_cache_retention_interval: int | None = setting(
-        None,
-        flag="prefix-cache-retention-interval",
-    )
+    prefix_cache_retention_interval: int | None = setting(None, flag="prefix-cache-retention-interval")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +42,7 @@ class GroupSettings:
     __slots__ = ()
 
     kv_cache_groups: tuple[KVCacheGroup, ...] = setting(())
-    prefix_match_unit: int | None = setting(
-        None,
-        flag="prefix-match-unit",
-    )
+    prefix_match_unit: int | None = setting(None, flag="prefix-match-unit")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,11 +9,7 @@ from sim.features.setting import setting, since
 
 @dataclass(frozen=True, kw_only=True)
 class LoraSettings:
-    """Adapters in a batch.
-
-    It holds ``max_loras`` at most (0: any number); ``lora_load_us`` for loading one, ``lora_step_factor`` >= 1 on steps
-    with any.
-    """
+    """Adapters in a batch, and what they take."""
 
     __slots__ = ()
 
@@ -26,10 +22,7 @@ class LoraSettings:
         taken=True,
     )
     lora_load_us: int = setting(
-        0,
-        "µs that a step waits for each adapter that has no place on the GPU yet.",
-        most=10**9,
-        taken=True,
+        0, "µs that a step waits for each adapter that has no place on the GPU yet.", most=10**9, taken=True
     )
     lora_step_factor: float = setting(
         1.0,

@@ -31,7 +31,7 @@ WITHOUT_NATIVE_OFFLOADING: tuple[tuple[str, str | int | bool], ...] = (
 
 @dataclass(frozen=True, kw_only=True)
 class TierSize:
-    """The KV cache has a second tier with ``num_cpu_blocks`` >= 1. It stays empty where nothing can be evicted."""
+    """It stays empty where nothing can be evicted: unbounded, or without caching."""
 
     __slots__ = ()
 
@@ -47,11 +47,7 @@ class TierSize:
 class TierSettings:
     """How blocks go to the second tier, and come back.
 
-    With ``kv_offloading`` native it is vLLM's own (``sim/engine/kv_offload``): a block takes
-    ``kv_load_us_per_block`` to come from there, ``kv_store_us_per_block`` to go there, and goes when it is offered for
-    the ``kv_store_threshold``-th time, 0 and 1: at once. With blis it is the peer's
-    (``sim/engine/kv_cache/cpu_tier.py``): ``kv_offload_threshold``, a share of the GPU's blocks;
-    ``kv_transfer_bandwidth`` in tokens per µs, ``kv_transfer_base_latency`` in µs.
+    Native: ``sim/engine/kv_offload``; blis: ``sim/engine/kv_cache/cpu_tier.py``.
     """
 
     __slots__ = ()
@@ -69,8 +65,7 @@ class TierSettings:
         "says it in GB/s.",
     )
     kv_store_us_per_block: float = setting(
-        0.0,
-        "Native: µs that a block takes from the GPU to host memory; likewise.",
+        0.0, "Native: µs that a block takes from the GPU to host memory; likewise."
     )
     kv_store_threshold: int = setting(
         0,
@@ -78,17 +73,13 @@ class TierSettings:
         "`store_threshold`; 0 and 1: at once.",
     )
     kv_offload_threshold: float = setting(
-        0.9,
-        "blis: share of the GPU's blocks in use above which evicted contents go to that tier.",
+        0.9, "blis: share of the GPU's blocks in use above which evicted contents go to that tier."
     )
     kv_transfer_bandwidth: float = setting(
-        100.0,
-        "blis: tokens per µs that come back; `hardware.kv_offload_gb_per_s` says it in GB/s.",
+        100.0, "blis: tokens per µs that come back; `hardware.kv_offload_gb_per_s` says it in GB/s."
     )
     kv_transfer_base_latency: int = setting(
-        0,
-        "blis: µs that each block's way back takes in addition.",
-        most=10**9,
+        0, "blis: µs that each block's way back takes in addition.", most=10**9
     )
 
 
@@ -143,11 +134,6 @@ def check_offloading(config: AllSettings, *, is_known: bool) -> None:
         raise InvalidConfig(
             f"kv_store_threshold: got {config.kv_store_threshold} with kv_offloading shared, expected 0: offers are "
             "not counted across instances"
-        )
-    if config.kv_offloading == "shared" and config.num_speculative_tokens:
-        raise InvalidConfig(
-            "kv_offloading: shared cannot be combined with num_speculative_tokens "
-            f"{config.num_speculative_tokens}, expected 0"
         )
     if not is_known:
         raise InvalidConfig(

@@ -32,10 +32,7 @@ class CompatibilitySettings:
 
     __slots__ = ()
 
-    compatibility: Compatibility = setting(
-        "vllm",
-        choices=Compatibility,
-    )
+    compatibility: Compatibility = setting("vllm", choices=Compatibility)
 
 
 def check_batching(config: AllSettings) -> None:
@@ -70,8 +67,3 @@ def check_blis(config: AllSettings) -> None:
         return
     if config.async_scheduling:
         raise InvalidConfig("async_scheduling: got true with compatibility blis, expected false: it has none")
-    if config.num_speculative_tokens:
-        raise InvalidConfig(
-            f"num_speculative_tokens: got {config.num_speculative_tokens} with compatibility blis, expected 0: "
-            "it has no speculative decoding"
-        )

@@ -61,10 +61,6 @@ def check_stages(config: AllSettings, rules: AllRules) -> None:
     if config.pipeline_parallel_size == 1:
         return
     got = f"pipeline_parallel_size: got {config.pipeline_parallel_size}"
-    if config.num_speculative_tokens:
-        raise InvalidConfig(
-            "pipeline_parallel_size: cannot be combined with num_speculative_tokens, expected 1 or no drafts"
-        )
     if config.compatibility == "blis":
         raise InvalidConfig(f"{got} with compatibility blis, expected 1: it has no stages")
     if config.async_scheduling and rules.async_pipeline == "none":

@@ -18,7 +18,7 @@ WITHOUT_SESSION_KV: tuple[tuple[str, object], ...] = (
 
 @dataclass(frozen=True, kw_only=True)
 class SessionSettings:
-    """``session_kv_ttl_us``: how long the KV of a session's round stays pinned for the next one, 0: not at all."""
+    """How long KV stays."""
 
     __slots__ = ()
 

@@ -9,7 +9,7 @@ import numpy as np
 from sim.config import EngineConfig
 from sim.engine.beginning.first_shape import FirstShape, group_sizes
 from sim.engine.records.feature import Records
-from sim.features.drafts_ahead import Padding
+from sim.features.speculative_decoding import Padding
 from sim.kv_cache_groups import alignment_of
 from sim.versions import VersionRules
 
@@ -34,6 +34,7 @@ def set_drafts(settings: Records, config: EngineConfig, rules: VersionRules) -> 
     is_by_group = reserves_drafts_by_group(config, rules)
     settings["num_reserved_tokens"] = draft_step_tokens(config) * is_by_group
     settings["num_reserved_blocks"] = 0 if is_by_group else draft_step_blocks(config, rules)
+    settings["draft_step_blocks"] = draft_step_blocks(config, rules) * config.has_native_offloading
     settings["may_pass_over_empty"] = (
         rules.passes_over_empty_shares and config.num_prefill_lookahead_tokens > 1
     )

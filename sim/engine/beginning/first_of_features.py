@@ -18,6 +18,7 @@ from sim.engine.dtypes import TRAIT
 from sim.engine.optional import batching, blis, encoder_cache
 from sim.engine.records.feature import Records, records
 from sim.engine.records.features import FEATURES
+from sim.engine.state import State
 from sim.versions import VersionRules
 
 ARRAYS = (group_arrays, draft_arrays, stage_arrays, transfer_arrays, tier_arrays, offload_arrays)
@@ -48,6 +49,11 @@ def arrays_of_features(shape: FirstShape) -> dict[str, Any]:
     for arrays_of in ARRAYS:
         arrays |= arrays_of(shape)
     return arrays
+
+
+def begin_features_anew(state: State) -> None:
+    """Let features begin anew in an engine whose process does, where emptied arrays do not say it."""
+    encoder_cache.begin_anew(state)
 
 
 def set_features(settings: Records, config: EngineConfig, rules: VersionRules) -> None:

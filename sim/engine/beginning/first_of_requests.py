@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.config import EngineConfig
+from sim.config import EngineConfig, InvalidConfig
 from sim.engine.beginning.first_traits import asks_for_traits, trait_records, with_traits
 from sim.engine.kv_cache.session_kv import lineage_records, with_session_kv
 from sim.engine.optional.encoder_cache import ImageTables, asks_for_images, image_tables, with_images
@@ -40,6 +40,15 @@ def asked_for(requests: Requests, configs: Sequence[EngineConfig]) -> AskedFor:
         lineage=lineage_records(requests) if pins else None,
         skipped=np.zeros(len(requests) if passes_over else 0, np.int64),
     )
+
+
+def check_moved_kv(asked: AskedFor) -> None:
+    """Raise InvalidConfig on images of requests whose prompts other instances compute."""
+    if asked.images is not None:
+        raise InvalidConfig(
+            "disaggregation: cannot be combined with images, expected instances that serve requests whole, or "
+            "language_model_only true: images are then text"
+        )
 
 
 def with_asked_for(state: State, asked: AskedFor, requests: Requests, config: EngineConfig) -> State:

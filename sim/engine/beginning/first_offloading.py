@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.config import EngineConfig
-from sim.engine.beginning.first_drafts import draft_step_blocks
 from sim.engine.beginning.first_shape import FirstShape, group_sizes
 from sim.engine.records.feature import Records, records
 from sim.engine.records.offload_records import (
@@ -38,7 +37,6 @@ def set_offloading(settings: Records, config: EngineConfig, rules: VersionRules)
     settings["defers_block_frees"] = config.max_concurrent_batches > 1
     settings["store_alignment"] = store_alignment_of(config)
     settings["hands_states"] = hands_states(config)
-    settings["draft_step_blocks"] = draft_step_blocks(config, rules)
     settings["kv_store_threshold"] = config.kv_store_threshold
     settings["has_shared_store"] = config.has_shared_store
     settings["gives_up_by_place"] = gives_up_by_place(config, rules)

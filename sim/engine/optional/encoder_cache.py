@@ -207,6 +207,12 @@ def apply_settings(settings: Records, config: EngineConfig, _: VersionRules) -> 
             settings[name] = 0
 
 
+def begin_anew(state: State) -> None:
+    """Give an engine's encoder all of its cache again; what was in it is gone."""
+    encoder = state.engine[0].encoder
+    encoder.num_free_slots = encoder.num_freeable_slots = state.engine[0].settings.encoder_cache_size
+
+
 def asks_for_images(requests: Requests, config: EngineConfig) -> bool:
     """Return whether an engine encodes images of these requests."""
     has_any = requests.images is not None and len(requests.images.position) > 0

@@ -11,7 +11,7 @@ VLLM, ORCA, SARATHI, STATIC, VLLM_V0 = 0, 1, 2, 3, 4
 
 OTHER_SCHEDULERS = FeatureRecords(
     settings=[
-        ("batching", np.int64),  # VLLM, ORCA, SARATHI, STATIC or VLLM_V0
+        ("batching", np.int64)  # VLLM, ORCA, SARATHI, STATIC or VLLM_V0
     ],
     absent={"batching": VLLM},
 )

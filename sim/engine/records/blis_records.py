@@ -36,14 +36,11 @@ BLIS = FeatureRecords(
         ("reload_us", np.int64),  # per block that comes back
     ],
     current_step=[
-        ("step_reload_us", np.int64),  # what its reloads add to its duration
+        ("step_reload_us", np.int64)  # what its reloads add to its duration
     ],
-    totals=[
-        ("num_kv_offloads", np.int64),
-        ("num_kv_reloads", np.int64),
-        ("num_kv_thrashings", np.int64),
-    ],
+    totals=[("num_kv_offloads", np.int64), ("num_kv_reloads", np.int64), ("num_kv_thrashings", np.int64)],
     absent={"is_blis": 0, "num_cpu_blocks": 0, "reload_us": 0},
     per_content={"cpu_slot_of_key": 0},
+    emptied=("cpu_slots", "cpu_slot_of_key"),
 )
 """BLIS's rules."""

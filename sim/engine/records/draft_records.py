@@ -29,7 +29,7 @@ DRAFTS = FeatureRecords(
         ("num_reserved_blocks", np.int64),  # or so many blocks
     ],
     current_step=[
-        ("has_prefill", np.int64),  # speculating: a prompt of a running request goes on in it
+        ("has_prefill", np.int64)  # speculating: a prompt of a running request goes on in it
     ],
     totals=[
         ("num_draft_tokens", np.int64),  # verified

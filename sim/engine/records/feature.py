@@ -83,7 +83,8 @@ class FeatureRecords:
     ``absent``: the settings of an engine without the feature, by which smaller engines are compiled.
     ``begins_empty``: arrays that have no rows before a request asks for them, each with its type; a feature's other
     first arrays are made in ``sim/engine/beginning``. ``per_request``: arrays with a row per request. ``per_content``:
-    arrays with a row per row of ``State.hashes``, and how many rows more.
+    arrays with a row per row of ``State.hashes``, and how many rows more. ``emptied``: arrays that a process loses when
+    it ends.
     """
 
     settings: Rows = ()
@@ -99,3 +100,4 @@ class FeatureRecords:
     begins_empty: Mapping[str, Any] = field(default_factory=dict)
     per_request: Mapping[str, PerRequest] = field(default_factory=dict)
     per_content: Mapping[str, int] = field(default_factory=dict)
+    emptied: tuple[str, ...] = ()

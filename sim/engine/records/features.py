@@ -42,10 +42,10 @@ SHARED = FeatureRecords(
         ("has_loads", np.int64),  # of any kind: a request may hold blocks and not run
     ],
     queues=[
-        ("last_passed_over", np.int64),  # of the queue apart, its number + 1; 0: it is empty
+        ("last_passed_over", np.int64)  # of the queue apart, its number + 1; 0: it is empty
     ],
     current_step=[
-        ("num_skipped", np.int64),  # waiting requests, for their adapter or grammar
+        ("num_skipped", np.int64)  # waiting requests, for their adapter or grammar
     ],
     absent={
         "notes_shares": 0,

@@ -6,22 +6,15 @@ import numpy as np
 
 from sim.engine.records.feature import FeatureRecords
 
-ALL_COMPILE = 2
-"""Of ``head_is_blocked``: every request that waits, waits for a grammar."""
-
 GRAMMARS = FeatureRecords(
-    settings=[
-        ("waits_for_grammars", np.int64),
-    ],
+    settings=[("waits_for_grammars", np.int64)],
     queues=[
-        ("next_grammar_us", np.int64),  # when the first is there of those that the last step missed, NEVER
+        ("next_grammar_us", np.int64)  # when the first is there of those that the last step missed, NEVER
     ],
     current_step=[
-        ("num_guided", np.int64),  # of a jump
+        ("num_guided", np.int64)  # of a jump
     ],
-    traits=[
-        ("is_guided", np.int64),
-    ],
+    traits=[("is_guided", np.int64)],
     absent={"waits_for_grammars": 0},
 )
 """Grammars, which compile beside the engine's steps."""

@@ -156,11 +156,10 @@ class PartialArrays:
 
 PARTIAL_HITS = FeatureRecords(
     settings=[
-        ("matches_inside_blocks", np.int64),  # prefix hits end at any hash
+        ("matches_inside_blocks", np.int64)  # prefix hits end at any hash
     ],
-    current_step=[
-        ("num_block_copies", np.int64),
-    ],
+    current_step=[("num_block_copies", np.int64)],
     absent={"matches_inside_blocks": 0},
+    emptied=("partial_hashes",),
 )
 """Prefix hits that end inside blocks."""

@@ -89,11 +89,9 @@ IMAGES = FeatureRecords(
         ("disable_chunked_mm_input", np.int64),
     ],
     current_step=[
-        ("num_encoder_tokens", np.int64),  # that an encoder makes in it
+        ("num_encoder_tokens", np.int64)  # that an encoder makes in it
     ],
-    traits=[
-        ("num_encoder_tokens", np.int32),
-    ],
+    traits=[("num_encoder_tokens", np.int32)],
     engine=[("encoder", ENCODER)],
     absent={"has_images": 0},
     begins_empty={
@@ -105,5 +103,6 @@ IMAGES = FeatureRecords(
         "images_in_hand": np.int64,
     },
     per_request={"images_of": PerRequest(exists=never, is_asked_for=True, shared_by="fleet")},
+    emptied=("encoder_cache",),
 )
 """Images, and what an encoder makes of them."""

@@ -21,21 +21,16 @@ class LoraArrays:
 
 
 LORA = FeatureRecords(
-    settings=[
-        ("limits_adapters", np.int64),
-    ],
+    settings=[("limits_adapters", np.int64)],
     current_step=[
         ("num_adapters", np.int64),
         ("has_adapter", np.int64),  # of a jump
     ],
-    totals=[
-        ("num_lora_loads", np.int64),
-    ],
-    traits=[
-        ("adapter", np.int32),
-    ],
+    totals=[("num_lora_loads", np.int64)],
+    traits=[("adapter", np.int32)],
     trait_fill={"adapter": NEVER},
     absent={"limits_adapters": 0},
     begins_empty={"lora_places": LORA_PLACE, "adapter_steps": np.int64},
+    emptied=("lora_places", "adapter_steps"),
 )
 """LoRA adapters, and their places on the GPU."""

@@ -195,5 +195,6 @@ OFFLOADING = FeatureRecords(
     engine=[("kv_offload", KV_OFFLOAD)],
     absent={"has_kv_offloading": 0, "hands_states": 0},
     per_content={"counted": 1, "seen_keys": 0},
+    emptied=("chunks", "fences", "kv_links", "counted"),
 )
 """KV blocks in host memory, as vLLM has them."""

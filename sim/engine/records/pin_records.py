@@ -40,7 +40,7 @@ class PinArrays:
 
 PINS = FeatureRecords(
     settings=[
-        ("session_kv_ttl_us", np.int64),  # 0: nothing is pinned
+        ("session_kv_ttl_us", np.int64)  # 0: nothing is pinned
     ],
     absent={"session_kv_ttl_us": 0},
     begins_empty={"lineage": LINEAGE, "session_pins": SESSION_PIN},

@@ -27,7 +27,7 @@ RANKS = FeatureRecords(
         ("num_steps_of_wave", np.int64),  # in step with other engines: since all of them were idle
     ],
     queues=[
-        ("is_prefill_bound", np.int64),  # the last step that did not defer prompts left requests without room
+        ("is_prefill_bound", np.int64)  # the last step that did not defer prompts left requests without room
     ],
     current_step=[
         ("step_of_wave", np.int64),  # balancing prompts, these two: its number,

@@ -35,10 +35,5 @@ class StoreArrays:
     kv_store: Records  # KV_STORE[1]
 
 
-SHARED_STORE = FeatureRecords(
-    settings=[
-        ("has_shared_store", np.int64),
-    ],
-    absent={"has_shared_store": 0},
-)
+SHARED_STORE = FeatureRecords(settings=[("has_shared_store", np.int64)], absent={"has_shared_store": 0})
 """One store of all instances."""

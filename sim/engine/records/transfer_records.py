@@ -93,7 +93,7 @@ TRANSFERS = FeatureRecords(
         (
             "num_polled",
             np.int64,
-        ),  # ends of KV transfers that its results bring, those of earlier batches included
+        )  # ends of KV transfers that its results bring, those of earlier batches included
     ],
     engine=[("kv_transfers", KV_TRANSFERS)],
     absent={"has_kv_transfers": 0, "is_kv_producer": 0, "defers_block_frees": 0},

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replay.twin.config_keys import all_keys, reference_page
+from replay.twin.config_keys import all_keys, engine_keys, reference_page
 from replay.twin.config_read import load_config
 from replay.twin.config_write import coefficients_of, dump_config
 from replay.twin.keys.latency_keys import EXTENDED_MEANINGS

@@ -11,9 +11,9 @@ from sim.cluster.cluster_config import ClusterConfig, Pool
 from sim.cluster.draws import first_noise_draw
 from sim.cluster.run.beginning.engine_copies import copies_of
 from sim.cluster.run.world import NEVER
-from sim.config import UNBOUNDED, EngineConfig, InvalidConfig, Record
+from sim.config import UNBOUNDED, EngineConfig, Record
 from sim.engine import dtypes as dt
-from sim.engine.beginning.first_of_requests import asked_for, with_asked_for
+from sim.engine.beginning.first_of_requests import asked_for, check_moved_kv, with_asked_for
 from sim.engine.beginning.first_transfers import with_kv_transfers
 from sim.engine.beginning.longer_arrays import longer
 from sim.engine.initial_state import first_state, length_limits, request_records, rooms_for, size_for
@@ -31,11 +31,8 @@ def engine_states(
     deadline_us = deadlines_of(requests)
     made: dict[tuple[object, ...], Records] = {("requests", False): rows}
     asked = asked_for(requests, [pool.engine for pool in config.pools])
-    if asked.images is not None and config.moves_kv:
-        raise InvalidConfig(
-            "disaggregation: cannot be combined with images, expected instances that serve requests whole, or "
-            "language_model_only true: images are then text"
-        )
+    if config.moves_kv:
+        check_moved_kv(asked)
     of_all = {
         "outputs_are_shared": _outputs_are_shared(rows, config.pools[0].engine),
         "is_lockstep": config.lockstep,
@@ -131,9 +128,7 @@ def size_of(pool: Pool, requests: Requests) -> tuple[int, int]:
 
 def can_jump(pool: Pool, record: Record) -> bool:
     """Return whether an engine may take many decode steps at once."""
-    engine = pool.engine
-    steps_singly = engine.num_speculative_tokens or engine.has_blis_tier or engine.pipeline_parallel_size > 1
-    return not steps_singly and record not in ("steps", "blocks")
+    return not pool.engine.steps_singly and record not in ("steps", "blocks")
 
 
 def connected(states: list[State], config: ClusterConfig, transfers: Records) -> list[State]:

@@ -65,10 +65,15 @@ class DraftSettings:
         taken=True,
     )
 
+    @property
+    def tokens_per_decode(self) -> int:
+        """Tokens that a step computes of a request that decodes, its drafts included, at most."""
+        return 1 + self.num_speculative_tokens
+
 
 @dataclass(frozen=True, kw_only=True)
 class DraftTimes:
-    """``draft_us`` per drafted token and step."""
+    """What drafts take."""
 
     __slots__ = ()
 
@@ -82,15 +87,11 @@ class DraftTimes:
 
 @dataclass(frozen=True, kw_only=True)
 class DraftSeed:
-    """``seed``: of what is accepted."""
+    """Of what is accepted."""
 
     __slots__ = ()
 
-    seed: int = setting(
-        42,
-        most=2**64 - 1,
-        taken=True,
-    )
+    seed: int = setting(42, most=2**64 - 1, taken=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,4 +172,30 @@ def check_drafts(config: AllSettings) -> None:
     if len(rates) not in (1, k) or not falls or not all(0 <= rate <= 1 for rate in rates):
         raise InvalidConfig(
             f"synthetic_acceptance_rates: got {list(rates)}, expected {k} non-increasing numbers in [0, 1], or one"
+        )
+
+
+def check_drafts_beside_stages(config: AllSettings) -> None:
+    """Raise InvalidConfig on drafts with pipeline stages, which are not simulated together."""
+    if config.num_speculative_tokens and config.pipeline_parallel_size > 1:
+        raise InvalidConfig(
+            "pipeline_parallel_size: cannot be combined with num_speculative_tokens, expected 1 or no drafts"
+        )
+
+
+def check_drafts_beside_store(config: AllSettings) -> None:
+    """Raise InvalidConfig on drafts with a store of all instances, which are not simulated together."""
+    if config.num_speculative_tokens and config.kv_offloading == "shared" and config.num_cpu_blocks:
+        raise InvalidConfig(
+            "kv_offloading: shared cannot be combined with num_speculative_tokens "
+            f"{config.num_speculative_tokens}, expected 0"
+        )
+
+
+def check_drafts_beside_blis(config: AllSettings) -> None:
+    """Raise InvalidConfig on drafts with the peer's rules."""
+    if config.num_speculative_tokens and config.compatibility == "blis":
+        raise InvalidConfig(
+            f"num_speculative_tokens: got {config.num_speculative_tokens} with compatibility blis, expected 0: "
+            "it has no speculative decoding"
         )

@@ -19,11 +19,7 @@ UNBOUNDED = 0
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSettings:
-    """What a step holds, and the KV cache.
-
-    ``num_gpu_blocks`` counts blocks as vLLM does, the null block included (usable = n - 1);
-    0 means a KV cache that never binds. ``watermark`` is a fraction of ``num_gpu_blocks``.
-    """
+    """What a step holds, and the KV cache."""
 
     __slots__ = ()
 
@@ -101,12 +97,7 @@ class BatchSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class QueueSettings:
-    """The order of the queue.
-
-    Beyond vLLM: ``scheduling_policy`` sjf (shortest prompt first) and reverse-priority; ``priority_scoring`` lets a
-    request's priority change with its age, by ``priority_age_weight`` per second: slo-based makes those that wait
-    more urgent, inverted-slo less.
-    """
+    """The order of the queue."""
 
     __slots__ = ()
 

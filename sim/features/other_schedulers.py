@@ -13,7 +13,7 @@ Compatibility = Literal["vllm", "blis"]
 
 @dataclass(frozen=True, kw_only=True)
 class BatchingSettings:
-    """``batching``: which requests are put into a batch, by vLLM's rule or by that of another scheduler."""
+    """Which requests are put into a batch."""
 
     __slots__ = ()
 
@@ -28,7 +28,7 @@ class BatchingSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class CompatibilitySettings:
-    """``compatibility`` blis takes on the peer's deviations."""
+    """Whether the peer's deviations are taken on."""
 
     __slots__ = ()
 

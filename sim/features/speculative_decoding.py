@@ -18,16 +18,10 @@ steps have drafts, too, which are verified with the last of these (sched/schedul
 
 @dataclass(frozen=True, kw_only=True)
 class DraftSettings:
-    """Speculative decoding is on with ``num_speculative_tokens`` k >= 1.
+    """What drafts, how often it is right, and how far it reads.
 
-    ``synthetic_acceptance_rates``: for each i the
-    chance that the first i of the k drafts are all accepted, non-increasing; or one number, the chance of each draft
-    whose predecessors were. ``num_lookahead_tokens``: slots kept behind a step's tokens for the drafting model (vLLM: k
-    for EAGLE, MTP and draft models, 0 for n-grams). ``use_eagle``: the drafting model reads hidden states (EAGLE, MTP),
-    so the last block of a prefix hit is computed again, or its hash covers the tokens behind it, too (0.33;
-    ``num_hash_lookahead_tokens``). ``num_prefill_lookahead_tokens``: how many tokens of a prompt
-    several MTP modules read ahead, k with vLLM (config/vllm.py:num_prefill_lookahead_tokens); up to 1 nothing follows
-    from it.
+    ``num_prefill_lookahead_tokens``: k with vLLM (config/vllm.py:num_prefill_lookahead_tokens). ``use_eagle``: see
+    ``num_hash_lookahead_tokens``.
     """
 
     __slots__ = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Literal
 
@@ -27,15 +28,7 @@ from sim.features.speculative_decoding import DraftSeed, DraftSettings, DraftTim
 from sim.kv_cache_groups import alignment_of, eagle_groups_of, sizes_of, without_eagle_marks
 from sim.versions import rules_of
 
-__all__ = [
-    "UNBOUNDED",
-    "Compatibility",
-    "EngineSettings",
-    "KVOffloading",
-    "Record",
-    "said_of",
-    "taken_settings",
-]
+__all__ = ["KINDS", "SAID", "TAKEN", "UNBOUNDED", "Compatibility", "EngineSettings", "KVOffloading", "Record"]
 
 Record = Literal["none", "spans", "steps", "blocks", "tokens"]
 """What a run writes down: nothing; spans of steps, which give inter-token latencies; every step (one at a time);
@@ -227,12 +220,11 @@ class EngineSettings(
         return self.kv_offloading == "shared" and self.has_cpu_tier
 
 
-def said_of(name: str) -> Said:
-    """Return what is known of a setting beside its type and its default."""
-    said: Said = EngineSettings.__dataclass_fields__[name].metadata["said"]
-    return said
+SAID: Mapping[str, Said] = {each.name: each.metadata["said"] for each in fields(EngineSettings)}
+"""What is known of each setting beside its type and its default."""
 
+KINDS: Mapping[str, str] = {each.name: str(each.type) for each in fields(EngineSettings)}
+"""The type of each setting, as it is written."""
 
-def taken_settings() -> dict[str, str]:
-    """Return the settings that compiled code has as they are, each with its type as it is written."""
-    return {each.name: str(each.type) for each in fields(EngineSettings) if each.metadata["said"].taken}
+TAKEN = tuple(name for name, said in SAID.items() if said.taken)
+"""Settings that compiled code has as they are."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
 from typing import get_args
 
-from sim.engine_settings import EngineSettings, said_of
+from sim.engine_settings import KINDS, SAID, EngineSettings
 from sim.features.core_engine import check_core
 from sim.features.kv_groups import check_groups, check_retention
 from sim.features.offloading import check_offloading, check_tier, in_the_way_of_offloading
@@ -14,7 +13,7 @@ from sim.features.other_schedulers import check_batching, check_blis
 from sim.features.pipeline_stage_settings import check_stages
 from sim.features.ranks_in_step import check_cadence_alone
 from sim.features.session_pins import check_session_kv
-from sim.features.setting import InvalidConfig
+from sim.features.setting import InvalidConfig, Said
 from sim.features.speculative_decoding import (
     check_drafts,
     check_drafts_beside_blis,
@@ -30,21 +29,38 @@ MOST_ADDED_US = 1_000_000_000
 """Of a time that is added to a step, or to a token in it."""
 
 
+_FLAGS = tuple(name for name, kind in KINDS.items() if kind == "bool")
+
+_INTEGERS = tuple((name, SAID[name]) for name, kind in KINDS.items() if kind == "int")
+
+_TIMES = tuple(name for name, kind in KINDS.items() if kind == "float" and name.endswith("_us"))
+
+_LEAST = tuple(
+    (name, said.least) for name, said in SAID.items() if KINDS[name] == "float" and said.least is not None
+)
+
+_WORDS = tuple((name, get_args(said.choices)) for name, said in SAID.items() if said.choices is not None)
+
+_KNOWN_BY = tuple((name, said.known_by) for name, said in SAID.items() if said.known_by)
+
+
 def check_each(config: EngineSettings) -> None:
     """Raise InvalidConfig on a setting that is not valid, whatever the others are."""
-    for field in fields(config):
-        if field.type == "bool" and not isinstance(getattr(config, field.name), bool):
-            raise InvalidConfig(f"{field.name}: got {getattr(config, field.name)!r}, expected true or false")
-        if field.type == "int":
-            _check_integer(field.name, getattr(config, field.name))
-        if field.type == "float" and field.name.endswith("_us"):
-            _check_time(field.name, getattr(config, field.name))
+    for name in _FLAGS:
+        if not isinstance(getattr(config, name), bool):
+            raise InvalidConfig(f"{name}: got {getattr(config, name)!r}, expected true or false")
+    for name, said in _INTEGERS:
+        _check_integer(name, getattr(config, name), said)
+    for name in _TIMES:
+        value = getattr(config, name)
+        if isinstance(value, int | float) and value > MOST_ADDED_US:
+            raise InvalidConfig(f"{name}: got {value!r}, expected at most {MOST_ADDED_US:,} µs")
     check_core(config)
-    for field in fields(config):
-        choices = get_args(said_of(field.name).choices)
-        value = getattr(config, field.name)
-        if choices and value not in choices:
-            raise InvalidConfig(f"{field.name}: got {value!r}, expected one of {', '.join(choices)}")
+    for name, choices in _WORDS:
+        if getattr(config, name) not in choices:
+            raise InvalidConfig(
+                f"{name}: got {getattr(config, name)!r}, expected one of {', '.join(choices)}"
+            )
 
 
 def check_by_version(config: EngineSettings) -> None:
@@ -75,20 +91,13 @@ def check_cadence(config: EngineSettings) -> None:
     check_cadence_alone(config, rules_of(config.vllm_version))
 
 
-def _check_integer(name: str, value: object) -> None:
+def _check_integer(name: str, value: object, said: Said) -> None:
     """Raise InvalidConfig on a value that is no integer, or too small or too large."""
-    said = said_of(name)
     low = said.least or 0
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
         raise InvalidConfig(f"{name}: got {value!r}, expected an integer >= {low}")
     if value > said.most:
         raise InvalidConfig(f"{name}: got {value!r}, expected an integer of at most {said.most:,}")
-
-
-def _check_time(name: str, value: object) -> None:
-    """Raise InvalidConfig on a time that is too long."""
-    if isinstance(value, int | float) and value > MOST_ADDED_US:
-        raise InvalidConfig(f"{name}: got {value!r}, expected at most {MOST_ADDED_US:,} µs")
 
 
 def _check_version(config: EngineSettings) -> None:
@@ -97,19 +106,18 @@ def _check_version(config: EngineSettings) -> None:
     if not is_known(version):
         raise InvalidConfig(f"vllm_version: got {version!r}, expected {KNOWN_VERSIONS}")
     rules = rules_of(version)
-    for field in fields(config):
-        value, rule = getattr(config, field.name), said_of(field.name).known_by
-        if rule and value and not getattr(rules, rule):
-            shown, off = str(value).lower(), "false" if field.type == "bool" else "0"
-            raise InvalidConfig(f"{field.name}: got {shown}, expected {off}: vLLM {version} does not have it")
+    for name, rule in _KNOWN_BY:
+        value = getattr(config, name)
+        if value and not getattr(rules, rule):
+            shown, off = str(value).lower(), "false" if KINDS[name] == "bool" else "0"
+            raise InvalidConfig(f"{name}: got {shown}, expected {off}: vLLM {version} does not have it")
 
 
 def _check_added_time(config: EngineSettings) -> None:
     """Raise InvalidConfig on times that are not valid, or a factor that makes steps shorter."""
-    bounds = {each.name: said_of(each.name).least for each in fields(config) if each.type == "float"}
-    for name, least in bounds.items():
+    for name, least in _LEAST:
         value = getattr(config, name)
-        if least is not None and (not isinstance(value, int | float) or not least <= value < math.inf):
+        if not isinstance(value, int | float) or not least <= value < math.inf:
             raise InvalidConfig(f"{name}: got {value!r}, expected a number >= {least}")
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from sim.engine.records import feature
 from sim.engine.records.features import FEATURES
-from sim.engine_settings import taken_settings
+from sim.engine_settings import KINDS, TAKEN
 from sim.latency.batch import STEP_SUMS
 from sim.versions import ASKED
 
@@ -153,7 +153,7 @@ SETTINGS = np.dtype(
         ("first_noise_draw", np.int64),  # of a step's scatter: each engine of a cluster has its own
         ("log_completions", np.int64),
         ("pauses_at_completions", np.int64),  # `run` returns as soon as the log of completions holds any
-        *((name, _TYPES[kind]) for name, kind in taken_settings().items()),
+        *((name, _TYPES[KINDS[name]]) for name in TAKEN),
         *((name, np.int64) for name in ASKED),
         *of_features("settings"),
     ],

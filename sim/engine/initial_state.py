@@ -15,7 +15,7 @@ from sim.engine.beginning.first_shape import FirstShape, group_sizes
 from sim.engine.beginning.longer_arrays import LONGEST_JUMP
 from sim.engine.log import BINS_PER_DOUBLING, NUM_BINS
 from sim.engine.optional import blis
-from sim.engine_settings import taken_settings
+from sim.engine_settings import TAKEN
 from sim.latency.latency_model import LatencyModel
 from sim.paged_memory import untouched, untouched_records
 from sim.policies import age_weight_per_us, urgency
@@ -196,7 +196,7 @@ def settings_of(config: EngineConfig, latency: LatencyModel, *, record: Record) 
     from_tokens = gives_gaps_from_tokens(config, record)
     records = st.records(1, dt.SETTINGS)
     settings = st.columns(records)
-    for name in taken_settings():
+    for name in TAKEN:
         settings[name] = getattr(config, name)
     rules = rules_of(config.vllm_version)
     _set_rules(settings, config, rules)

@@ -17,7 +17,7 @@ UNBOUNDED = 0
 """``num_gpu_blocks`` of a KV cache that never binds."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class BatchSettings:
     """What a step holds, and the KV cache."""
 
@@ -95,7 +95,7 @@ class BatchSettings:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class QueueSettings:
     """The order of the queue."""
 
@@ -123,7 +123,7 @@ class QueueSettings:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class VersionSettings:
     """Whose scheduling rules hold (``sim/versions.py``)."""
 
@@ -132,7 +132,7 @@ class VersionSettings:
     vllm_version: str = setting(DEFAULT_VERSION)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class FrontendSettings:
     """The API server before the engine."""
 
@@ -145,7 +145,7 @@ class FrontendSettings:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class CoreRules:
     """What every engine's scheduler does.
 
@@ -170,7 +170,7 @@ class CoreRules:
     queues_freed_without_cache: bool = since(27, until=28, asked=False)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class CoreDefaults:
     """Which settings a version knows, and what vLLM assumes where a flag is absent.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sim.features.setting import setting, since
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class GrammarSettings:
     """What grammars take."""
 
@@ -25,7 +25,7 @@ class GrammarSettings:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class GrammarRules:
     """What versions do with requests that are passed over, for a grammar or an adapter (sched/scheduler.py).
 

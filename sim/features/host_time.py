@@ -10,7 +10,7 @@ MOST_GRAPH_TOKENS = 512
 """vLLM captures CUDA graphs of twice the seats, and of so many tokens at most."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class HostTimes:
     """What the CPU takes: to start kernels, and between steps."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sim.features.setting import AllSettings, InvalidConfig, setting, since
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class EncoderCosts:
     """What the encoder takes."""
 
@@ -36,7 +36,7 @@ class EncoderCosts:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class ImageSettings:
     """What a step encodes, and what is kept of it."""
 
@@ -66,7 +66,7 @@ class ImageSettings:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class ImageRules:
     """What versions do with images (sched/scheduler.py).
 

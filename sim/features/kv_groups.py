@@ -26,7 +26,7 @@ PrefillCheckpoints = Literal[
 """Which states a kernel can save inside a prompt's chunk, see ``GroupRules``."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class RetentionSettings:
     """What windows and states keep in the prefix cache."""
 
@@ -35,7 +35,7 @@ class RetentionSettings:
     prefix_cache_retention_interval: int | None = setting(None, flag="prefix-cache-retention-interval")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class GroupSettings:
     """Which layers cache alike, and where their hits end."""
 
@@ -45,7 +45,7 @@ class GroupSettings:
     prefix_match_unit: int | None = setting(None, flag="prefix-match-unit")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class GroupRules:
     """What versions do with KV cache groups (v1/core/single_type_kv_cache_manager.py, kv_cache_coordinator.py).
 
@@ -111,7 +111,7 @@ class GroupRules:
     retains_sparsely: bool = since(29, asked=False)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class LayerRules:
     """How versions deal a model's layers out (kv_cache_utils.py).
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sim.features.setting import setting, since
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class LoraSettings:
     """Adapters in a batch, and what they take."""
 
@@ -32,7 +32,7 @@ class LoraSettings:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class LoraRules:
     """What versions do with adapters (sched/scheduler.py).
 

@@ -29,7 +29,7 @@ WITHOUT_NATIVE_OFFLOADING: tuple[tuple[str, str | int | bool], ...] = (
 """Settings that native offloading is simulated with at one value only, and that value."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class TierSize:
     """It stays empty where nothing can be evicted: unbounded, or without caching."""
 
@@ -43,7 +43,7 @@ class TierSize:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class TierSettings:
     """How blocks go to the second tier, and come back.
 
@@ -83,7 +83,7 @@ class TierSettings:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class OffloadRules:
     """What versions do with host memory (v1/kv_offload/cpu/policies/lru.py, kv_connector/v1/offloading).
 

@@ -11,7 +11,7 @@ Batching = Literal["vllm", "orca", "sarathi", "static", "vllm-v0"]
 Compatibility = Literal["vllm", "blis"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class BatchingSettings:
     """Which requests are put into a batch."""
 
@@ -26,7 +26,7 @@ class BatchingSettings:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class CompatibilitySettings:
     """Whether the peer's deviations are taken on."""
 

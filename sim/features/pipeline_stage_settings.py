@@ -11,7 +11,7 @@ AsyncPipeline = Literal["none", "waits for output", "every batch", "staggered"]
 """What async scheduling does with pipeline stages, see ``StageRules``."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class StageSettings:
     """``pipeline_parallel_size`` p: stages that a batch passes one after the other.
 
@@ -32,7 +32,7 @@ class StageSettings:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class StageRules:
     """What versions do with stages.
 

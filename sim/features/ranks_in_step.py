@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sim.features.setting import AllRules, AllSettings, InvalidConfig, setting, since
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class RankSettings:
     """Prompts in common steps.
 
@@ -26,7 +26,7 @@ class RankSettings:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class RankRules:
     """A rule that is not simulated.
 

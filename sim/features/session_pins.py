@@ -16,7 +16,7 @@ WITHOUT_SESSION_KV: tuple[tuple[str, object], ...] = (
 """Settings that pinned KV is simulated with, each at one value only."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class SessionSettings:
     """How long KV stays."""
 

@@ -16,7 +16,7 @@ FIRST_WITH_KNOWN_DRAFTS = 16
 steps have drafts, too, which are verified with the last of these (sched/scheduler.py:update_draft_token_ids)."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class DraftSettings:
     """What drafts, how often it is right, and how far it reads.
 
@@ -65,7 +65,7 @@ class DraftSettings:
         return 1 + self.num_speculative_tokens
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class DraftTimes:
     """What drafts take."""
 
@@ -79,7 +79,7 @@ class DraftTimes:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class DraftSeed:
     """Of what is accepted."""
 
@@ -88,7 +88,7 @@ class DraftSeed:
     seed: int = setting(42, most=2**64 - 1, taken=True)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class DraftRules:
     """What versions do with drafts.
 

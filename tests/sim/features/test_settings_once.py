@@ -11,7 +11,7 @@ from replay.twin.config_keys import engine_keys
 from replay.twin.start.flag_table import FLAGS
 from sim import EngineConfig, InvalidConfig
 from sim.engine import dtypes as dt
-from sim.engine_settings import EngineSettings, said_of, taken_settings
+from sim.engine_settings import KINDS, SAID, TAKEN, EngineSettings
 from sim.features.setting import Said, changing, setting, since
 from sim.versions import ASKED, CHANGES, VersionRules
 
@@ -23,7 +23,7 @@ def test_each_setting_stands_in_one_class_of_one_feature() -> None:
     own = [name for each in classes for name in each.__annotations__]
     assert sorted(own) == sorted(NAMES)
     assert all(each.__module__.startswith("sim.features.") for each in classes)
-    assert all(isinstance(said_of(name), Said) for name in NAMES)
+    assert all(isinstance(SAID[name], Said) for name in NAMES)
 
 
 def test_each_rule_stands_in_one_class_of_one_feature() -> None:
@@ -33,15 +33,15 @@ def test_each_rule_stands_in_one_class_of_one_feature() -> None:
 
 
 def test_the_compiled_engine_has_what_is_taken_and_the_rules_that_it_asks_for() -> None:
-    kinds = {name: dt.SETTINGS[name] for name in (*taken_settings(), *ASKED)}
-    for name, kind in taken_settings().items():
-        assert kinds[name] == ("float64" if kind == "float" else "int64"), name
+    kinds = {name: dt.SETTINGS[name] for name in (*TAKEN, *ASKED)}
+    for name in TAKEN:
+        assert kinds[name] == ("float64" if KINDS[name] == "float" else "int64"), name
     assert all(kinds[name] == "int64" for name in ASKED)
 
 
-@pytest.mark.parametrize("name", taken_settings())
+@pytest.mark.parametrize("name", TAKEN)
 def test_a_bound_is_the_one_that_is_said(name: str) -> None:
-    said, kind = said_of(name), taken_settings()[name]
+    said, kind = SAID[name], KINDS[name]
     beyond = {
         "int": ((said.least or 0) - 1, said.most + 1),
         "float": ((said.least or 0) - 0.5,),
@@ -52,9 +52,9 @@ def test_a_bound_is_the_one_that_is_said(name: str) -> None:
             EngineConfig(**{name: value})
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if said_of(name).choices])
+@pytest.mark.parametrize("name", [name for name in NAMES if SAID[name].choices])
 def test_a_word_is_one_of_those_that_are_said(name: str) -> None:
-    choices = get_args(said_of(name).choices)
+    choices = get_args(SAID[name].choices)
     with pytest.raises(
         InvalidConfig, match=rf"^{name}: got 'neither', expected one of {', '.join(choices)}$"
     ):
@@ -63,14 +63,14 @@ def test_a_word_is_one_of_those_that_are_said(name: str) -> None:
 
 def test_keys_of_a_twin_have_the_meanings_that_are_said() -> None:
     keys = {key.path.removeprefix("engine."): key.meaning for key in engine_keys()}
-    assert keys == {name: said_of(name).meaning for name in keys}
+    assert keys == {name: SAID[name].meaning for name in keys}
     assert all(keys.values())
 
 
 def test_flags_of_vllm_serve_are_the_ones_that_are_said() -> None:
     """The table of flags says also how each is read, so it has the names a second time."""
     of_engine = {known.name: flag for flag, known in FLAGS.items() if known.section == "engine"}
-    said = {name: said_of(name).flag for name in NAMES if said_of(name).flag}
+    said = {name: SAID[name].flag for name in NAMES if SAID[name].flag}
     assert said == {name: flag for name, flag in of_engine.items() if name in NAMES}
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from sim.engine.records.feature import FeatureRecords, PerRequest
 
 NEVER_PADS, PADS_OR_WAITS, PADS_WHERE_IT_FITS, PADS_BESIDE_HITS = 0, 1, 2, 3
-"""Which admissions are padded with drafts, oldest first (``sim/versions.py:Padding``)."""
+"""Which admissions are padded with drafts, oldest first (``speculative_decoding.py:Padding``)."""
 
 
 class DraftArrays:

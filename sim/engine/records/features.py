@@ -34,10 +34,13 @@ SHARED = FeatureRecords(
     settings=[
         ("cuts_shares", np.int64),  # a running request's share may end at a state, or before an image
         ("notes_shares", np.int64),  # a share means something to the encoder or to transfers of KV
-        ("may_sit_out", np.int64),  # a running request: it is so, or there are stages
-        ("may_pass_over_empty", np.int64),  # it does, and there can be any
-        ("has_queue_apart", np.int64),  # it does, and there can be any
-        ("adds_time", np.int64),  # from here on: sim/engine/optional/added_time.py
+        ("may_sit_out", np.int64),  # a running request: prompts are balanced, or there are stages
+        (
+            "may_pass_over_empty",
+            np.int64,
+        ),  # admissions that are left no tokens, by the version, and there can be any
+        ("has_queue_apart", np.int64),  # of requests passed over, by the version, and there can be any
+        ("adds_time", np.int64),  # sim/engine/optional/added_time.py
         ("has_traits", np.int64),
         ("has_loads", np.int64),  # of any kind: a request may hold blocks and not run
     ],

@@ -11,10 +11,10 @@ FULL, SLIDING, CHUNKED, STATE, ALIGNED_STATE = 0, 1, 2, 3, 4
 """Kinds of KV cache groups (``sim/kv_cache_groups.py``), states last. ALIGNED_STATE: mode align."""
 
 BEFORE_OUTPUTS, TO_LAST_STATE, AT_JUNCTIONS, AT_KNOWN_ENDS, AT_BLOCK_ENDS = 0, 1, 2, 3, 4
-"""How chunks of prompts end at states, oldest first (``sim/versions.py:StateChunks``)."""
+"""How chunks of prompts end at states, oldest first (``kv_groups.py:StateChunks``)."""
 
 NO_CHECKPOINTS, FROM_BLOCK_ENDS, OF_EVERY_CHUNK, OF_LAST_CHUNK, WHERE_HITS_END = 0, 1, 2, 3, 4
-"""Which states are saved inside chunks, oldest first (``sim/versions.py:PrefillCheckpoints``)."""
+"""Which states are saved inside chunks, oldest first (``kv_groups.py:PrefillCheckpoints``)."""
 
 UNSHARED = -2
 """In place of a key: a block's content is cached, and no request but its own could ask for it."""

@@ -85,7 +85,7 @@ class TransferArrays:
 
 TRANSFERS = FeatureRecords(
     settings=[
-        ("has_kv_transfers", np.int64),  # from here on: sim/engine/kv_transfer
+        ("has_kv_transfers", np.int64),  # sim/engine/kv_transfer
         ("is_kv_producer", np.int64),
         ("defers_block_frees", np.int64),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sim.engine_settings import UNBOUNDED, Compatibility, EngineSettings, Record
-from sim.setting_faults import InvalidConfig, check_drafts_and_stages, check_each, check_together
+from sim.setting_faults import InvalidConfig, check_by_version, check_each, check_together
 from sim.versions import engine_defaults, is_known
 
 __all__ = ["UNBOUNDED", "Compatibility", "EngineConfig", "InvalidConfig", "Record"]
@@ -33,6 +33,6 @@ class EngineConfig(EngineSettings):
     def __post_init__(self) -> None:
         """Check every field; the error names the first that is not valid."""
         check_each(self)
-        check_drafts_and_stages(self)
+        check_by_version(self)
         object.__setattr__(self, "kv_cache_groups", self.needed_groups)
         check_together(self)

@@ -2,150 +2,68 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Literal
 
+from sim.features.core_engine import (
+    UNBOUNDED,
+    BatchSettings,
+    FrontendSettings,
+    QueueSettings,
+    VersionSettings,
+)
+from sim.features.grammars import GrammarSettings
+from sim.features.host_time import MOST_GRAPH_TOKENS, HostTimes
+from sim.features.images import EncoderCosts, ImageSettings
+from sim.features.kv_groups import GroupSettings, RetentionSettings
+from sim.features.lora import LoraSettings
+from sim.features.offloading import KVOffloading, TierSettings, TierSize
+from sim.features.other_schedulers import BatchingSettings, Compatibility, CompatibilitySettings
+from sim.features.pipeline_stage_settings import StageSettings
+from sim.features.ranks_in_step import RankSettings
+from sim.features.session_pins import SessionSettings
+from sim.features.setting import Said
+from sim.features.speculative_decoding import DraftSeed, DraftSettings, DraftTimes
 from sim.kv_cache_groups import KVCacheGroup, alignment_of, eagle_groups_of, sizes_of, without_eagle_marks
-from sim.versions import DEFAULT_VERSION, rules_of
+from sim.versions import rules_of
 
-SchedulingPolicy = Literal["fcfs", "priority", "sjf", "reverse-priority"]
-PriorityScoring = Literal["constant", "slo-based", "inverted-slo"]
-Frontend = Literal["openai", "none"]
-Compatibility = Literal["vllm", "blis"]
-
-KVOffloading = Literal["native", "shared", "blis"]
-
-Batching = Literal["vllm", "orca", "sarathi", "static", "vllm-v0"]
+__all__ = ["KINDS", "SAID", "TAKEN", "UNBOUNDED", "Compatibility", "EngineSettings", "KVOffloading", "Record"]
 
 Record = Literal["none", "spans", "steps", "blocks", "tokens"]
 """What a run writes down: nothing; spans of steps, which give inter-token latencies; every step (one at a time);
 every step with its blocks; every token."""
 
-MOST_GRAPH_TOKENS = 512
-"""vLLM captures CUDA graphs of twice the seats, and of so many tokens at most."""
-UNBOUNDED = 0
-"""``num_gpu_blocks`` of a KV cache that never binds."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineSettings:
+class EngineSettings(
+    GroupSettings,
+    VersionSettings,
+    CompatibilitySettings,
+    BatchingSettings,
+    DraftSeed,
+    ImageSettings,
+    SessionSettings,
+    HostTimes,
+    EncoderCosts,
+    DraftTimes,
+    GrammarSettings,
+    LoraSettings,
+    TierSettings,
+    RetentionSettings,
+    TierSize,
+    DraftSettings,
+    FrontendSettings,
+    StageSettings,
+    QueueSettings,
+    RankSettings,
+    BatchSettings,
+):
     """The scheduler's and the KV cache's settings under vLLM's own names; defaults are those of 0.32.
 
-    ``vllm_version``: whose scheduling rules hold (``sim/versions.py``).
-
-    ``num_gpu_blocks`` counts blocks as vLLM does, the null block included (usable = n - 1);
-    0 means a KV cache that never binds. ``watermark`` is a fraction of ``num_gpu_blocks``.
-
-    ``pipeline_parallel_size`` p: stages that a batch passes one after the other, each working on another batch. Then p
-    batches are in flight, with async scheduling as many as the version has (``max_concurrent_batches``).
-
-    ``prefill_schedule_interval`` N: data-parallel ranks in step (``ClusterConfig.lockstep``) compute prompts in every
-    N-th step only; an engine alone ignores it, as vLLM up to 0.32, and is refused from 0.33 on.
-
-    Beyond vLLM: ``scheduling_policy`` sjf (shortest prompt first) and reverse-priority; ``priority_scoring`` lets a
-    request's priority change with its age, by ``priority_age_weight`` per second: slo-based makes those that wait
-    more urgent, inverted-slo less.
-
-    Speculative decoding is on with ``num_speculative_tokens`` k >= 1. ``synthetic_acceptance_rates``: for each i the
-    chance that the first i of the k drafts are all accepted, non-increasing; or one number, the chance of each draft
-    whose predecessors were. ``num_lookahead_tokens``: slots kept behind a step's tokens for the drafting model (vLLM: k
-    for EAGLE, MTP and draft models, 0 for n-grams). ``use_eagle``: the drafting model reads hidden states (EAGLE, MTP),
-    so the last block of a prefix hit is computed again, or its hash covers the tokens behind it, too (0.33;
-    ``num_hash_lookahead_tokens``). ``num_prefill_lookahead_tokens``: how many tokens of a prompt
-    several MTP modules read ahead, k with vLLM (config/vllm.py:num_prefill_lookahead_tokens); up to 1 nothing follows
-    from it. ``seed``: of what is accepted.
-
-    The KV cache has a second tier with ``num_cpu_blocks`` >= 1. It stays empty where nothing can be evicted: unbounded,
-    or without caching. With ``kv_offloading`` native it is vLLM's own (``sim/engine/kv_offload``): a block takes
-    ``kv_load_us_per_block`` to come from there, ``kv_store_us_per_block`` to go there, and goes when it is offered for
-    the ``kv_store_threshold``-th time, 0 and 1: at once. With blis it is the peer's
-    (``sim/engine/kv_cache/cpu_tier.py``): ``kv_offload_threshold``, a share of the GPU's blocks;
-    ``kv_transfer_bandwidth`` in tokens per µs, ``kv_transfer_base_latency`` in µs.
-
-    Time beyond a latency model's, none of it by default (``sim/engine/optional/added_time.py`` has the rules): a batch
-    holds ``max_loras`` adapters at most (0: any number), ``lora_load_us`` for loading one, ``lora_step_factor`` >= 1 on
-    steps with any; ``guided_compile_us`` before a guided request can run, ``guided_mask_us`` per guided request and
-    step; ``draft_us`` per drafted token and step. A step that encodes anything takes ``encoder_step_us`` longer, and
-    ``encoder_token_us`` per multimodal token, ``encoder_token_pair_us`` per pair of tokens of each image whose place is
-    known, n² of n; ``encoder_data_parallel_size`` GPUs encode whole images side by side. A step of more tokens than
-    ``max_cudagraph_capture_size`` (0: vLLM's default) lasts ``launch_us`` at least: the CPU starts its kernels one by
-    one; with ``enforce_eager`` every step does. Without async scheduling ``host_step_us`` is added to each step,
-    ``host_prefill_us`` to one with prompts: what the CPU does between steps, hidden otherwise.
-
-    ``session_kv_ttl_us``: how long the KV of a session's round stays pinned for the next one, 0: not at all
-    (``sim/engine/kv_cache/session_kv.py`` has the rules; vLLM does not do it).
-
-    Requests with images (``sim/engine/optional/encoder_inputs.py`` has the rules): a step encodes
-    ``max_num_encoder_input_tokens`` of them, the encoder cache has room for ``encoder_cache_size``; 0 of either:
-    ``max_num_batched_tokens``, as vLLM, and at least the largest image. ``disable_chunked_mm_input``: no step computes
-    a part of an image. ``language_model_only``: no encoder; images are text.
-
-    ``batching``: which requests are put into a batch, by vLLM's rule or by that of another scheduler, for comparison
-    (``sim/engine/optional/batching.py`` has the rules).
-
-    ``compatibility`` blis takes on the peer's deviations (``sim/engine/optional/blis.py`` has them).
-
-    Whatever they are: ``sim.config.EngineConfig`` is the settings that an engine can run with.
+    Each feature says its own in ``sim/features``; they come in the order of the bases, the last one's first. Whatever
+    they are: ``sim.config.EngineConfig`` is the settings that an engine can run with.
     """
-
-    max_num_seqs: int = 256
-    max_num_batched_tokens: int = 2048
-    num_gpu_blocks: int = UNBOUNDED
-    block_size: int = 16
-    max_model_len: int = 32768
-    enable_prefix_caching: bool = True
-    enable_chunked_prefill: bool = True
-    long_prefill_token_threshold: int = 0
-    long_prefill_token_threshold_adaptive: bool = False
-    scheduler_reserve_full_isl: bool = True
-    watermark: float = 0.0
-    prefill_schedule_interval: int = 1
-    scheduling_policy: SchedulingPolicy = "fcfs"
-    priority_scoring: PriorityScoring = "constant"
-    priority_age_weight: float = 0.0
-    async_scheduling: bool = True
-    pipeline_parallel_size: int = 1
-    frontend: Frontend = "openai"
-    num_speculative_tokens: int = 0
-    synthetic_acceptance_rates: tuple[float, ...] = ()
-    num_lookahead_tokens: int = 0
-    use_eagle: bool = False
-    num_prefill_lookahead_tokens: int = 0
-    num_cpu_blocks: int = 0
-    prefix_cache_retention_interval: int | None = None
-    kv_offloading: KVOffloading = "blis"
-    kv_load_us_per_block: float = 0.0
-    kv_store_us_per_block: float = 0.0
-    kv_store_threshold: int = 0
-    kv_offload_threshold: float = 0.9
-    kv_transfer_bandwidth: float = 100.0
-    kv_transfer_base_latency: int = 0
-    max_loras: int = 0
-    lora_load_us: int = 0
-    lora_step_factor: float = 1.0
-    guided_compile_us: int = 0
-    guided_mask_us: float = 0.0
-    draft_us: float = 0.0
-    encoder_step_us: float = 0.0
-    encoder_token_us: float = 0.0
-    encoder_token_pair_us: float = 0.0
-    encoder_data_parallel_size: int = 1
-    enforce_eager: bool = False
-    max_cudagraph_capture_size: int = 0
-    launch_us: float = 0.0
-    host_step_us: float = 0.0
-    host_prefill_us: float = 0.0
-    session_kv_ttl_us: int = 0
-    max_num_encoder_input_tokens: int = 0
-    encoder_cache_size: int = 0
-    disable_chunked_mm_input: bool = False
-    language_model_only: bool = False
-    seed: int = 42
-    batching: Batching = "vllm"
-    compatibility: Compatibility = "vllm"
-    vllm_version: str = DEFAULT_VERSION
-    kv_cache_groups: tuple[KVCacheGroup, ...] = ()
-    prefix_match_unit: int | None = None
 
     @property
     def needed_groups(self) -> tuple[KVCacheGroup, ...]:
@@ -246,6 +164,12 @@ class EngineSettings:
         return stages + 1 if stages == 1 or is_staggered else stages
 
     @property
+    def steps_singly(self) -> bool:
+        """Whether no decode steps are taken at once: what comes of one is not known before it is taken."""
+        has_stages = self.pipeline_parallel_size > 1
+        return self.num_speculative_tokens > 0 or self.has_blis_tier or has_stages
+
+    @property
     def charges_traits(self) -> bool:
         """Whether grammars, adapters or encoders cost anything, or it matters which requests have a grammar."""
         costs = (self.max_loras, self.lora_load_us, self.guided_compile_us, self.guided_mask_us)
@@ -303,3 +227,13 @@ class EngineSettings:
     def has_shared_store(self) -> bool:
         """Whether that is a store of all instances together."""
         return self.kv_offloading == "shared" and self.has_cpu_tier
+
+
+SAID: Mapping[str, Said] = {each.name: each.metadata["said"] for each in fields(EngineSettings)}
+"""What is known of each setting beside its type and its default."""
+
+KINDS: Mapping[str, str] = {each.name: str(each.type) for each in fields(EngineSettings)}
+"""The type of each setting, as it is written."""
+
+TAKEN = tuple(name for name, said in SAID.items() if said.taken)
+"""Settings that compiled code has as they are."""

@@ -8,21 +8,12 @@ import numpy as np
 
 from sim.config import EngineConfig, Record
 from sim.countable import CHANGED_BY_COUNTING, may_be_counted
+from sim.engine.beginning.first_of_requests import asked_for, with_asked_for
+from sim.engine.beginning.longer_arrays import longer, with_more_room
 from sim.engine.control import hold_requests, join_requests
 from sim.engine.counting.counted_run import LACKS_BLOCKS
 from sim.engine.dtypes import ABORTED, FINISHED, NEVER, PENDING
-from sim.engine.initial_state import (
-    first_state,
-    length_limits,
-    longer,
-    request_records,
-    size_for,
-    trait_records,
-    with_more_room,
-    with_traits,
-)
-from sim.engine.kv_cache.session_kv import lineage_records, with_session_kv
-from sim.engine.optional.encoder_cache import asks_for_images, image_tables, with_images
+from sim.engine.initial_state import first_state, length_limits, request_records, size_for
 from sim.engine.run import NEEDS_ROOM, run
 from sim.engine.run_variants import Run, run_of, run_plain_counted
 from sim.engine.state import State, columns, with_fresh_rows, with_rows_of
@@ -55,9 +46,7 @@ class Engine:
     ) -> None:
         check_cadence(config)
         self._config, self._latency, self._record = config, latency, record
-        has_stages = config.pipeline_parallel_size > 1
-        can_jump = not (config.num_speculative_tokens or config.has_blis_tier or has_stages)
-        self._coalesce = coalesce and can_jump and record not in ("steps", "blocks")
+        self._coalesce = coalesce and not config.steps_singly and record not in ("steps", "blocks")
         size = size_for(config, requests)
         self._state = first_state(config, latency, requests.hash_ids, size=size, record=record)
         self._state_in_row: State | None = None
@@ -87,8 +76,6 @@ class Engine:
         rows = request_records(requests, config, self._latency)
         state = with_fresh_rows(self._state, num, config)
         state = state._replace(heap=longer(state.heap, num + 1))
-        if config.may_pass_over:
-            state = state._replace(skipped=longer(state.skipped, num))
         engine = columns(state.engine)
         end = rows["num_hashes"] * config.hash_block_size + config.num_hash_lookahead_tokens
         if np.any(end > rows["num_prompt_tokens"]):
@@ -106,16 +93,7 @@ class Engine:
         if limits is not None:
             state = with_rows_of(state, "length_limit")
             state.length_limit[:] = np.maximum(state.requests["max_total_tokens"], limits)
-        traits = (requests.is_guided, requests.encoder_tokens, requests.adapter)
-        if config.charges_traits and any(column is not None for column in traits):
-            state = with_rows_of(state, "traits")
-            state.traits[:] = trait_records(requests)
-            state = with_traits(state, state.traits, longer(state.skipped, len(requests)), config)
-        if asks_for_images(requests, config):
-            state = with_images(state, image_tables(requests), config)
-        if config.session_kv_ttl_us > 0:
-            lineage = lineage_records(state, requests)
-            state = with_session_kv(state, requests, lineage, config.session_kv_ttl_us)
+        state = with_asked_for(state, asked_for(requests, [config]), requests, config)
         if requests.deadline_us is not None and bool((requests.deadline_us != NEVER).any()):
             state = with_rows_of(state, "deadline_us")
             state = state._replace(deadlines=longer(state.deadlines, len(requests)))

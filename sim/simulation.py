@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from sim.config import EngineConfig, InvalidConfig, Record
 from sim.countable import CHANGED_BY_COUNTING, may_be_counted
+from sim.engine.beginning.longer_arrays import with_more_room
 from sim.engine.control import join_requests
 from sim.engine.dtypes import NEVER
-from sim.engine.initial_state import with_more_room
 from sim.engine.state import State, columns
 from sim.latency import Blackbox
 from sim.latency.batch import StepBatch

@@ -13,11 +13,8 @@ MOST_LINES = 50
 """From ``def`` to the last line, docstring included."""
 LONGER = {
     "replay/trace/simulation_summary.py:summarize": "one line for each key of the JSON document, in its order",
-    "sim/cluster/run/beginning/shared_engines.py:engine_states": "one line for each array of all engines",
     "sim/cluster/run/beginning/loop_settings.py:loop_of": "one line for each field of the compiled loop's state",
-    "sim/cluster/run/beginning/prepare.py:new_world": "one line for each array of a cluster under way",
     "sim/cluster/results/of_world.py:results_of": "one line for each column that a cluster answers with",
-    "sim/engine/initial_state.py:first_state": "one line for each array of the compiled engine's state",
     "sim/records/run_results.py:outcomes_of": "one line for each column of the outcomes",
 }
 """Function: why it may be longer."""

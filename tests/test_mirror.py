@@ -20,6 +20,7 @@ TESTED_ELSEWHERE = {
     "replay/config": "with the flags that it reads: tests/replay/twin/start, tests/replay/test_replay_cli.py",
     "replay/twin/server": "parts of one file, read as a whole: tests/replay/twin/test_config.py",
     "sim/cluster/run/beginning": "every run begins with it: tests/sim/cluster, tests/sim/test_per_request.py",
+    "sim/engine/beginning": "every engine begins with it: tests/sim/test_per_request.py, tests/conformance",
     "sim/engine/kv_transfer": "between two engines: tests/sim/cluster/transfer, tests/conformance/pair",
 }
 """Rooms without a folder of tests, and where their tests are."""

@@ -13,7 +13,7 @@ from replay.twin.fitted.held_out import HeldOut
 from replay.twin.fitted.pace import Pace
 from replay.twin.hardware import Checkpoint
 from replay.twin.keys.cluster_keys import cluster_keys
-from replay.twin.keys.engine_meanings import ENGINE_MEANINGS, FOLLOWING
+from replay.twin.keys.engine_meanings import FOLLOWING
 from replay.twin.keys.hardware_keys import hardware_keys
 from replay.twin.keys.key import Holders, Key, Kind, keys_of
 from replay.twin.keys.latency_keys import LATENCY
@@ -21,7 +21,7 @@ from replay.twin.kv_cache.groups import GROUP_KEYS
 from replay.twin.kv_cache.match_unit import UNIT, UNIT_KEY
 from replay.twin.kv_cache.retention_interval import INTERVAL, RETENTION_KEY
 from replay.twin.on_record import Wanted
-from sim import DEFAULT_VERSION, KNOWN_VERSIONS, EngineConfig, InvalidConfig
+from sim import DEFAULT_VERSION, KNOWN_VERSIONS, EngineConfig
 from sim.latency import Extended, Profiled
 
 RULES_VERSION = DEFAULT_VERSION
@@ -56,28 +56,18 @@ def engine_fields() -> tuple[Field[object], ...]:
 
 
 def _engine_key(field: Field[object], hint: object) -> Key:
+    said = field.metadata["said"]
     default = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
     default = "none" if field.default == () else default
-    default = FOLLOWING.get(field.name, default)
+    least = 2 if field.name == "num_gpu_blocks" else said.least or 0  # 0, "unbounded", is for absence only
     return Key(
         path=f"engine.{field.name}",
         kind="fraction" if field.name == "watermark" else _TYPES.get(str(field.type), "choice"),
-        default=default,
-        meaning=ENGINE_MEANINGS.get(field.name, ""),
+        default=FOLLOWING.get(field.name, default),
+        meaning=said.meaning,
         choices=() if str(field.type).startswith("tuple") else get_args(hint),
-        least=_least(field.name) if field.type == "int" else 0,
+        least=least if field.type == "int" else 0,
     )
-
-
-def _least(name: str) -> int:
-    """Return the smallest integer a field takes; 0 blocks, the engine's "unbounded", are for absence only."""
-    if name == "num_gpu_blocks":
-        return 2
-    try:
-        EngineConfig(**{name: 0})  # type: ignore[arg-type]  # the caller says that it is an integer
-    except InvalidConfig:
-        return 1
-    return 0
 
 
 def latency_keys() -> tuple[Key, ...]:

@@ -21,7 +21,7 @@ from sim.cluster.run.watch import BUSY, look_at_all
 from sim.cluster.run.watch import NEEDS_ROOM as LOOK_NEEDS_ROOM
 from sim.cluster.run.world import FOREVER, NEVER, World
 from sim.config import Record
-from sim.engine.initial_state import with_more_room
+from sim.engine.beginning.longer_arrays import with_more_room
 from sim.engine.run import NEEDS_ROOM
 from sim.engine.run_variants import run_of
 from sim.engine.state import State, columns

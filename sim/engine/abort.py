@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from sim.engine.asked_features import (
+    abort_held,
+    depart,
+    free_once_written,
+    keep_row,
+    leave_pin,
+    let_go_of_inputs,
+)
 from sim.engine.deadlines import first_deadline_us, gives_up_us, is_over, next_deadline_us
 from sim.engine.dtypes import ABORTED, GAVE_UP, NEVER, PENDING, PREEMPTED, RUNNING, WAITING
-from sim.engine.kv_cache.session_kv import leave_pin
-from sim.engine.kv_offload.storing import depart, keep_row
-from sim.engine.kv_transfer.deferred_frees import free_once_written
-from sim.engine.kv_transfer.delivery import abort_held
 from sim.engine.log import log_completion
-from sim.engine.optional.encoder_cache import free_images
 from sim.engine.preemption import end_preemption, remove_running_at
 from sim.engine.state import State
 from sim.engine.waiting import drop_refused_before, release_held, remove_request
@@ -23,8 +26,7 @@ def abort(s: State, request: int) -> None:
     slot = r.slot
     if settings.has_kv_offloading and r.status != PENDING and not is_over(s, request):
         depart(s, request, r.num_computed_tokens)
-    if settings.has_images:
-        free_images(s, request)
+    let_go_of_inputs(s, request)
     if r.status == RUNNING:
         for i in range(queues.num_running):
             if s.running[i] == request:

@@ -9,24 +9,27 @@ would have done it. Taking ``m`` steps at once and taking them singly give the s
 
 from __future__ import annotations
 
+from sim.engine.asked_features import (
+    describe_running,
+    hand_out_blocks_of_groups,
+    has_new_grammar,
+    is_stopped_by_company,
+    keeps_state_for_jumps,
+    keeps_still,
+    know_blocks_of_running,
+    least_step_us,
+    next_expiry_us,
+    next_grammar_us,
+    reserves_sequences,
+    running_hold_images,
+    steps_until_one_ends,
+    with_time_added_in_jump,
+)
 from sim.engine.deadlines import next_deadline_us
 from sim.engine.dtypes import ALL_COMPILE, FCFS, GOT_FIRST_TOKEN, IS_DECODE, NEVER, PENDING, SAMPLES
 from sim.engine.kv_cache.allocate_slots import append_new_block
-from sim.engine.kv_cache.groups.decode import hand_out_blocks_of_groups
 from sim.engine.kv_cache.prefix_cache import has_hashes_past, hash_of_block, remember_hash
-from sim.engine.kv_cache.session_kv import next_expiry_us
-from sim.engine.kv_offload.storing import keeps_still, know_blocks_of_running
-from sim.engine.kv_transfer.delivery import keeps_state_for_jumps
 from sim.engine.log import count_steps, log_completion, log_pause, log_span, note_schedule
-from sim.engine.optional.added_time import (
-    describe_running,
-    has_new_grammar,
-    next_grammar_us,
-    with_time_added_in_jump,
-)
-from sim.engine.optional.batching import is_stopped_by_company, reserves_sequences, steps_until_one_ends
-from sim.engine.optional.blis import least_step_us
-from sim.engine.optional.encoder_inputs import running_hold_images
 from sim.engine.state import State
 from sim.engine.step_time.step_duration import (
     blackbox_us,

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
+from sim.engine.asked_features import forget_progress, loses_tie, take_share_back, take_states_back
 from sim.engine.dtypes import FCFS, PREEMPTED, SAMPLES
-from sim.engine.kv_cache.groups.states import take_states_back
 from sim.engine.kv_cache.kv_cache_manager import allocate_slots, free, remember_private
-from sim.engine.optional.blis import forget_outputs, loses_tie
-from sim.engine.optional.encoder_cache import free_images
-from sim.engine.optional.encoder_inputs import give_budget_back
-from sim.engine.optional.speculative import drop_drafts
 from sim.engine.state import State
 from sim.engine.step_time.step_sums import add_share
 from sim.engine.waiting import join_behind_passed_over, prepend_request
@@ -33,8 +29,7 @@ def take_out_of_batch(s: State, batch: int, request: int) -> bool:
                 s.requests[request].num_output_placeholders -= s.engine[0].settings.async_scheduling
     if found:
         b.num_entries -= 1
-        if s.engine[0].settings.has_images:
-            give_budget_back(s, request)
+        take_share_back(s, request)
     return found
 
 
@@ -82,10 +77,7 @@ def preempt(s: State, request: int) -> None:
         s.transfers[request].is_prefill_chunk = 0
     take_states_back(s, request)
     free(s, request)
-    if s.engine[0].settings.has_images:
-        free_images(s, request)
-    drop_drafts(s, request)
-    forget_outputs(s, request)
+    forget_progress(s, request)
     r.status = PREEMPTED
     if request < len(s.preempted_us):  # a fleet's engines go without
         s.preempted_us[request] -= s.engine[0].clock.now_us

@@ -7,16 +7,28 @@ Python has to make an array larger.
 from __future__ import annotations
 
 from sim.engine.abort import drop_requests_past_their_deadline
-from sim.engine.dtypes import LOAD, NEVER, PENDING, REJECTED, SAMPLES, WAITING
+from sim.engine.asked_features import (
+    brings_news,
+    first_stage_starts_us,
+    hand_over,
+    has_new_grammar,
+    has_requests,
+    has_unfinished,
+    has_work,
+    hears_news,
+    launch_in_stages,
+    least_step_us,
+    next_event_us,
+    note_waiting,
+    only_waits_to_store,
+    repeats_preempting_all,
+    tells,
+    with_added_time,
+)
+from sim.engine.dtypes import NEVER, PENDING, REJECTED, SAMPLES, WAITING
 from sim.engine.jump import jump_async, jump_sync
-from sim.engine.kv_cache.session_kv import note_waiting
-from sim.engine.kv_offload.links import hand_over, only_waits_to_store, tells
-from sim.engine.kv_offload.waking import has_requests, has_unfinished, has_work, hears_news, next_event_us
-from sim.engine.kv_transfer.delivery import brings_news
 from sim.engine.log import count_steps, has_room, log_schedule, log_update
-from sim.engine.optional.added_time import has_new_grammar, with_added_time
-from sim.engine.optional.blis import least_step_us, repeats_preempting_all
-from sim.engine.optional.pipeline_stages import first_stage_starts_us, launch_in_stages
+from sim.engine.records.offload_records import LOAD
 from sim.engine.schedule import schedule
 from sim.engine.state import State, engine_at
 from sim.engine.step_time.step_duration import take_step

@@ -14,6 +14,8 @@ import numpy as np
 
 from sim.engine import dtypes as dt
 from sim.engine.counting.counted_run import run_counted
+from sim.engine.records.features import FEATURES
+from sim.engine.records.group_records import GROUPS
 from sim.engine.run import run
 from sim.engine.state import Records, State
 from sim.jit.compile import variant_entry
@@ -25,54 +27,12 @@ RunVariant = Literal["plain", "hybrid", "whole"]
 
 RUN_VARIANTS: tuple[RunVariant, ...] = get_args(RunVariant)
 
-_ONE_FULL_GROUP = {
-    "num_kv_cache_groups": 1,
-    "has_kv_cache_groups": 0,
-    "has_windows": 0,
-    "aligns_states": 0,
-    "cuts_shares": 0,
-    "use_eagle": 0,  # a group's, too, is called so
-    "prefill_checkpoints": dt.NO_CHECKPOINTS,
-}
-
 _NO_RARE_FEATURES = {
-    "pipeline_parallel_size": 1,
-    "decode_stagger": 0,
-    "waits_for_output": 0,
-    "may_sit_out": 0,
-    "keeps_placeholders": 0,
-    "batching": dt.VLLM,
-    "notes_shares": 0,
-    "balances_prefills": 0,
-    "is_lockstep": 0,
-    "is_blis": 0,
-    "num_speculative_tokens": 0,
-    "num_lookahead_tokens": 0,
-    "num_first_lookahead_tokens": 0,
-    "num_hash_lookahead_tokens": 0,
-    "pads_admissions": dt.NEVER_PADS,
-    "num_prefill_lookahead_tokens": 0,
-    "may_pass_over_empty": 0,
-    "has_queue_apart": 0,
-    "num_cpu_blocks": 0,
-    "reload_us": 0,
-    "has_traits": 0,
-    "limits_adapters": 0,
-    "waits_for_grammars": 0,
-    "has_loads": 0,
-    "has_kv_offloading": 0,
-    "has_shared_store": 0,
-    "hands_states": 0,
-    "session_kv_ttl_us": 0,
-    "matches_inside_blocks": 0,
-    "has_images": 0,
-    "has_kv_transfers": 0,
-    "is_kv_producer": 0,
-    "defers_block_frees": 0,
+    name: value for feature in FEATURES if feature is not GROUPS for name, value in feature.absent.items()
 }
 
 KNOWN: Mapping[RunVariant, Mapping[str, int]] = {
-    "plain": {**_NO_RARE_FEATURES, **_ONE_FULL_GROUP},
+    "plain": {**_NO_RARE_FEATURES, **GROUPS.absent},
     "hybrid": _NO_RARE_FEATURES,
     "whole": {},
 }

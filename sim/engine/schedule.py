@@ -5,60 +5,46 @@ There is no prefill or decode phase: each request's computed tokens catch up wit
 
 from __future__ import annotations
 
-from sim.engine.dtypes import (
-    FCFS,
-    IS_DECODE,
-    NEVER,
-    RUNNING,
-    SAMPLES,
-    SARATHI,
-    VLLM,
-    VLLM_V0,
-    WAITING_FOR_REMOTE_KVS,
-)
-from sim.engine.kv_cache.allocate_slots import reserve
-from sim.engine.kv_cache.groups.states import aligned_chunk
-from sim.engine.kv_cache.groups.windows import let_copies_go
-from sim.engine.kv_cache.kv_cache_manager import admit, allocate_slots, fits, get_computed_blocks
-from sim.engine.kv_cache.session_kv import leave_pin, unpin_expired, unpin_for_head, unpin_until_it_fits
-from sim.engine.kv_offload.contents import forget_known_blocks
-from sim.engine.kv_offload.loading import (
+from sim.engine.asked_features import (
     HAS_NO_ROOM,
     HAS_NONE,
     IS_ASIDE,
-    ask_host_memory,
-    promote_loaded,
-)
-from sim.engine.kv_offload.storing import begin_orders, end_orders
-from sim.engine.kv_transfer.delivery import poll_transfers
-from sim.engine.kv_transfer.remote_kvs import fits_behind, local_tokens, promote, start_load, take_held
-from sim.engine.log import note_schedule
-from sim.engine.optional.added_time import (
-    note_adapter,
-    note_adapters,
-    note_first_schedule,
-    skips_for_adapter,
-    skips_for_grammar,
-)
-from sim.engine.optional.batching import is_decode, is_stopped_by_company, num_blocks_reserved
-from sim.engine.optional.encoder_cache import free_images
-from sim.engine.optional.encoder_inputs import (
-    allocate_encoder_inputs,
-    begin_encoding,
-    has_images,
-    try_schedule_encoder_inputs,
-)
-from sim.engine.optional.pipeline_stages import is_out_of_turn, skips_for_stale_output
-from sim.engine.optional.prefill_balance import begin_balance, end_balance, sits_out
-from sim.engine.optional.speculative import (
-    clear_of_prompt_end,
+    ask_elsewhere,
+    begin_admissions,
+    begin_features,
+    cut_share,
+    end_features,
+    finds_slots,
+    fits_behind,
+    forget_known_blocks,
+    has_to_sit_out,
+    head_fits,
+    is_decode,
+    is_stopped_by_company,
+    join_held,
+    let_go_of_inputs,
+    local_tokens,
     mark_padding,
+    may_need_others_inputs,
+    note_admission,
+    note_first_admission,
     note_running,
+    note_share,
+    num_blocks_reserved,
     num_drafts_of,
     padding_of_admission,
+    skips_for_grammar,
+    skips_head,
+    take_held,
     take_new_drafts,
+    unless_cut,
 )
+from sim.engine.dtypes import FCFS, IS_DECODE, NEVER, RUNNING, SAMPLES, WAITING_FOR_REMOTE_KVS
+from sim.engine.kv_cache.allocate_slots import reserve
+from sim.engine.kv_cache.kv_cache_manager import admit, allocate_slots, get_computed_blocks
+from sim.engine.log import note_schedule
 from sim.engine.preemption import end_preemption, preempt_until_it_fits
+from sim.engine.records.batching_records import SARATHI, VLLM, VLLM_V0
 from sim.engine.state import State
 from sim.engine.step_time.step_sums import add_share, clear_sums
 from sim.engine.waiting import peek_request, put_skipped_back, remove_request, skip_head
@@ -88,33 +74,6 @@ def capped(num_tokens: int, threshold: int) -> int:
 def length_limit(s: State, request: int) -> int:
     """Return where the scheduler knows that a request ends: at its max_tokens, not at an EOS that it has not seen."""
     return s.length_limit[request] if request < len(s.length_limit) else s.requests[request].max_total_tokens
-
-
-@part
-def has_to_sit_out(s: State, request: int) -> bool:
-    """Return whether a running request is not to be scheduled in this step, whatever it wants."""
-    if s.engine[0].settings.balances_prefills:
-        return sits_out(s, request)
-    return is_out_of_turn(s, request)
-
-
-@phase
-def cut_share(s: State, request: int, start: int, wanted: int, junction: int) -> int:
-    """Return how many of the tokens behind ``start`` lie before the next state to keep, an image, or the prompt's end.
-
-    ``junction``: up to where another group has the prefix (``states.aligned_chunk``). 0: the request has to wait;
-    NEVER: for a state.
-    """
-    settings = s.engine[0].settings
-    if settings.aligns_states:
-        wanted = aligned_chunk(s, request, start, wanted, junction)
-        if wanted == 0:
-            return NEVER
-    if settings.has_images and wanted > 0:
-        wanted = try_schedule_encoder_inputs(s, request, start, wanted)
-    if settings.num_prefill_lookahead_tokens > 1 and wanted > 0:
-        wanted = clear_of_prompt_end(s, request, start, wanted)
-    return wanted
 
 
 @part
@@ -174,46 +133,6 @@ def add_to_batch(s: State, batch: int, request: int, num_tokens: int) -> None:
 
 
 @phase
-def note_share(s: State, request: int, num_tokens: int, kind: int) -> None:
-    """Note what a request's share of the step means to the encoder, and to transfers of KV."""
-    settings = s.engine[0].settings
-    if settings.has_images:
-        allocate_encoder_inputs(s, request)
-    if settings.has_loads:
-        t = s.transfers[request]
-        t.num_tokens_of_share, t.step_of_share = num_tokens, s.engine[0].totals.num_steps
-        if settings.num_speculative_tokens == 0 or t.is_prefill_chunk == 0:  # else: ``settle_prefills``
-            t.is_prefill_chunk = not kind & SAMPLES
-
-
-@part
-def finds_slots(s: State, request: int, num_tokens: int) -> bool:
-    """Give a running request the blocks for its next tokens, pinned ones if need be; return False when they lack."""
-    if allocate_slots(s, request, num_tokens):
-        return True
-    return s.engine[0].settings.session_kv_ttl_us > 0 and unpin_until_it_fits(s, request, num_tokens)
-
-
-@part
-def free_images_of(s: State, request: int) -> None:
-    """Have a request that does not fit let go of the images that it holds."""
-    if s.engine[0].settings.has_images:
-        free_images(s, request)
-
-
-@part
-def head_fits(s: State, request: int, num_tokens: int, num_evictable: int) -> bool:
-    """Return whether the head of the queue may be admitted, pinned blocks taken away if no request runs."""
-    settings = s.engine[0].settings
-    if fits(s, request, num_tokens, num_evictable=num_evictable):
-        return True
-    if settings.session_kv_ttl_us > 0 and unpin_for_head(s, request, num_tokens):
-        return True
-    free_images_of(s, request)
-    return False
-
-
-@phase
 def schedule_running(s: State, batch: int, threshold: int) -> None:
     """Give running requests their next tokens, in admission order, while the budget lasts."""
     queues, current = s.engine[0].queues, s.engine[0].current_step
@@ -252,16 +171,10 @@ def record_admission(s: State, request: int) -> None:
     end_preemption(s, request)
     if r.scheduled_us == NEVER:
         r.scheduled_us = clock.now_us
-        note_first_schedule(s, request)
-        if s.engine[0].settings.session_kv_ttl_us > 0:
-            leave_pin(s, request)
+        note_first_admission(s, request)
         r.num_cached_tokens = local_tokens(s, request)
         totals.num_cache_queries += r.num_prompt_tokens
         totals.num_cache_hits += r.num_cached_tokens
-        if s.engine[0].settings.has_kv_offloading:
-            t = s.transfers[request]
-            t.num_loaded_tokens = t.num_external_computed_tokens
-            totals.num_kv_loaded_tokens += t.num_external_computed_tokens
 
 
 @part
@@ -300,14 +213,6 @@ def first_chunk(s: State, request: int, num_found: int, padding: int, threshold:
     return num_tokens
 
 
-@part
-def unless_cut(s: State, num_tokens: int, padding: int) -> tuple[int, int]:
-    """Return an admission's tokens and its padding; what a state has cut is padded no more."""
-    if s.engine[0].settings.aligns_states and 0 < padding != num_tokens - 1:
-        return 1, 0
-    return num_tokens, padding
-
-
 @phase
 def schedule_held(s: State, batch: int, threshold: int) -> bool:
     """Admit requests whose KV has come; return False when one of them does not fit, which stops all behind it."""
@@ -321,10 +226,7 @@ def schedule_held(s: State, batch: int, threshold: int) -> bool:
             if not s.transfers[request].is_received:
                 i += 1
                 continue
-            if settings.has_kv_offloading:
-                promote_loaded(s, request)
-            else:
-                promote(s, request)
+            join_held(s, request)
         padding = padding_of_admission(s, request, r.num_computed_tokens)
         junction = s.group_rows[r.slot, 0].shared_prefix_boundary if settings.aligns_states else 0
         num_tokens = first_chunk(s, request, r.num_computed_tokens, padding, threshold, junction)
@@ -335,7 +237,7 @@ def schedule_held(s: State, batch: int, threshold: int) -> bool:
             continue
         num_tokens, padding = unless_cut(s, num_tokens, padding)
         if not fits_behind(s, request, num_tokens):
-            free_images_of(s, request)
+            let_go_of_inputs(s, request)
             return False
         take_held(s, request, num_tokens)
         start_running(s, batch, request, num_tokens)
@@ -343,36 +245,11 @@ def schedule_held(s: State, batch: int, threshold: int) -> bool:
     return True
 
 
-@part
-def ask_elsewhere(s: State, request: int, num_evictable: int) -> int:
-    """Load what the GPU's cache lacks for the head of the queue, from host memory or another engine."""
-    if s.engine[0].settings.has_kv_offloading:
-        return ask_host_memory(s, request, num_evictable)
-    if not s.transfers[request].do_remote_prefill:
-        return HAS_NONE
-    if start_load(s, request, num_evictable):
-        return IS_ASIDE
-    s.engine[0].queues.head_is_blocked = 1
-    return HAS_NO_ROOM
-
-
-@part
-def skips_head(s: State, batch: int, request: int) -> bool:
-    """Pass over the head of the queue if it has to wait and others have not; return whether it has."""
-    settings = s.engine[0].settings
-    if settings.waits_for_grammars and skips_for_grammar(s, request):
-        return True
-    if settings.pipeline_parallel_size > 1 and skips_for_stale_output(s, request):
-        return True
-    return settings.limits_adapters == 1 and skips_for_adapter(s, batch, request)
-
-
 @phase
 def schedule_waiting(s: State, batch: int, threshold: int) -> None:
     """Admit waiting requests from the head; the first that does not fit stops the rest."""
     settings, queues, current = s.engine[0].settings, s.engine[0].queues, s.engine[0].current_step
-    if settings.limits_adapters:
-        note_adapters(s, batch)
+    begin_admissions(s, batch)
     passes_over = (
         settings.limits_adapters
         or settings.pipeline_parallel_size > 1
@@ -389,7 +266,7 @@ def schedule_waiting(s: State, batch: int, threshold: int) -> None:
         if answer == IS_ASIDE:
             continue
         if answer == HAS_NO_ROOM:
-            free_images_of(s, request)
+            let_go_of_inputs(s, request)
             break
         num_found = current.num_hit_blocks * settings.hash_block_size
         padding = padding_of_admission(s, request, num_found)
@@ -402,7 +279,8 @@ def schedule_waiting(s: State, batch: int, threshold: int) -> None:
         num_tokens, padding = unless_cut(s, num_tokens, padding)
         if not head_fits(s, request, num_tokens, num_evictable):
             # else another may be the first to be asked, the same may fit in the next step, or move images
-            queues.head_is_blocked = not (passes_over or current.waits_for_state or has_images(s, request))
+            may_fit = current.waits_for_state or may_need_others_inputs(s, request)
+            queues.head_is_blocked = not (passes_over or may_fit)
             break
         remove_request(s, request)
         admit(s, request, num_tokens)
@@ -410,8 +288,7 @@ def schedule_waiting(s: State, batch: int, threshold: int) -> None:
             s.next_decode_step[request] = 0
         start_running(s, batch, request, num_tokens)
         mark_padding(s, batch, padding)
-        if settings.limits_adapters:
-            note_adapter(s, batch, request)
+        note_admission(s, batch, request)
     if may_skip:
         put_skipped_back(s)
 
@@ -511,16 +388,7 @@ def schedule(s: State, batch: int) -> None:
     current.num_encoder_tokens = current.num_skipped = current.waits_for_state = 0
     queues.head_is_blocked, queues.next_grammar_us = 0, NEVER
     current.num_block_copies = 0
-    if settings.session_kv_ttl_us > 0:
-        unpin_expired(s)
-    if settings.has_kv_transfers:
-        poll_transfers(s, batch)
-    if settings.has_kv_offloading:
-        begin_orders(s)
-    if settings.balances_prefills:
-        begin_balance(s)
-    if settings.has_images:
-        begin_encoding(s)
+    begin_features(s, batch)
     current.token_budget = settings.max_num_batched_tokens
     if settings.batching != VLLM:
         schedule_otherwise(s, batch)
@@ -530,13 +398,6 @@ def schedule(s: State, batch: int) -> None:
         current.has_company = b.num_entries > 0
         if current.num_preempted == 0 and (not settings.has_loads or schedule_held(s, batch, threshold)):
             schedule_waiting(s, batch, threshold)
-    if settings.matches_inside_blocks:
-        let_copies_go(s)
-    if settings.has_kv_offloading:
-        end_orders(s, batch)
-    if settings.defers_block_frees and b.num_entries > 0:
-        s.engine[0].kv_transfers.num_scheduled += 1
-    if settings.balances_prefills:
-        end_balance(s, batch)
+    end_features(s, batch)
     queues.has_finished_ids = 0
     note_schedule(s)

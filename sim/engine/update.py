@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from sim.engine.asked_features import (
+    depart,
+    free_once_written,
+    free_written,
+    keep_row,
+    keeps_blocks,
+    let_go_of_inputs,
+    let_go_of_read_inputs,
+    num_blocks_to_pin,
+    pin,
+    take_drafts_back,
+    take_in_transfers,
+)
 from sim.engine.deadlines import learnt_us
 from sim.engine.dtypes import ABORTED, COMPLETED, FINISHED, GOT_FIRST_TOKEN, NEVER, RUNNING, SAMPLES
 from sim.engine.kv_cache.kv_cache_manager import cache_blocks
-from sim.engine.kv_cache.session_kv import num_blocks_to_pin, pin
-from sim.engine.kv_offload.storing import depart, keep_row, report_transfers
-from sim.engine.kv_transfer.deferred_frees import free_once_written, free_written
-from sim.engine.kv_transfer.delivery import hear_of_transfers, keeps_blocks
 from sim.engine.log import log_completion, log_pause, log_span, log_token
-from sim.engine.optional.encoder_cache import free_images
-from sim.engine.optional.encoder_inputs import free_encoder_inputs
-from sim.engine.optional.speculative import verify_drafts
 from sim.engine.preemption import end_preemption
 from sim.engine.state import State
 from sim.engine.step_time.step_duration import first_seen_us, output_delay_us
@@ -49,8 +55,7 @@ def finish(s: State, request: int) -> None:
     r = s.requests[request]
     slot = r.slot
     num_to_pin = num_blocks_to_pin(s, request) if settings.session_kv_ttl_us > 0 else NEVER
-    if settings.has_images:
-        free_images(s, request)
+    let_go_of_inputs(s, request)
     if settings.has_kv_offloading:
         depart(s, request, max(r.num_prompt_tokens, r.num_tokens - 1))
     if not keeps_blocks(s, request):
@@ -85,22 +90,6 @@ def drop_finished_from_running(s: State) -> None:
             s.running[num_left] = s.running[i]
             num_left += 1
     queues.num_running = num_left
-
-
-@part
-def take_drafts_back(s: State, batch: int, index: int, is_stale: bool) -> int:
-    """Take back the drafts of a request that do not hold; return how many do."""
-    entry = s.entries[batch, index]
-    if s.engine[0].settings.num_speculative_tokens == 0 or not entry.kind & SAMPLES:
-        return 0
-    return verify_drafts(s, entry.request, entry.num_tokens, entry.kind, is_stale=is_stale)
-
-
-@part
-def let_go_of_images(s: State, request: int, has_images: bool) -> None:
-    """Release the images that a batch completed; drafts that did not hold are taken back before."""
-    if has_images:
-        free_encoder_inputs(s, request)
 
 
 @phase
@@ -138,15 +127,6 @@ def give_accepted(s: State, request: int, num_accepted: int, now_us: int, place:
         r.num_output_placeholders -= (num_accepted - num_wanted) * settings.async_scheduling
 
 
-@part
-def take_in_transfers(s: State, batch: int, now_us: int) -> None:
-    """Take in which transfers of KV have ended, with the results of a batch."""
-    if s.engine[0].settings.has_kv_offloading:
-        report_transfers(s, batch, now_us)
-    else:
-        hear_of_transfers(s, batch)
-
-
 @phase
 def update_from_output(s: State, batch: int, now_us: int) -> None:
     """Give each request that sampled its token, and free those that have all of them, in schedule order."""
@@ -157,7 +137,7 @@ def update_from_output(s: State, batch: int, now_us: int) -> None:
         s.batches[batch],
     )
     current.num_finished = 0
-    num_tokens_given, has_images = 0, settings.has_images == 1
+    num_tokens_given = 0
     free_written(s, batch)
     for i in range(b.num_entries):
         entry = s.entries[batch, i]
@@ -171,7 +151,7 @@ def update_from_output(s: State, batch: int, now_us: int) -> None:
         if r.status == FINISHED or r.status == ABORTED:  # noqa: PLR1714 - numba compares scalars
             continue
         num_accepted = take_drafts_back(s, batch, i, is_stale)
-        let_go_of_images(s, entry.request, has_images=has_images)
+        let_go_of_read_inputs(s, entry.request)
         if not entry.kind & SAMPLES:
             continue
         if num_accepted > 0:

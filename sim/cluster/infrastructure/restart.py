@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.engine.beginning.first_of_features import begin_features_anew
+from sim.engine.records.features import FEATURES
 from sim.engine.state import State
 
-EMPTIED = (
-    *("blocks", "hashes", "partial_hashes", "cpu_slots", "cpu_slot_of_key", "lora_places", "adapter_steps"),
-    *("chunks", "fences", "kv_links", "counted", "encoder_cache"),
-)
+EMPTIED = ("blocks", "hashes", *(name for feature in FEATURES for name in feature.emptied))
 """What a process loses when it ends."""
 
 Fresh = dict[str, NDArray[Any]]
@@ -47,8 +46,7 @@ def begin_anew(state: State, fresh: Fresh) -> None:
     kv.num_polled = kv.num_applied = kv.num_delivered
     if len(state.chunks):
         forget_host_memory(state)
-    encoder = engine.encoder
-    encoder.num_free_slots = encoder.num_freeable_slots = engine.settings.encoder_cache_size
+    begin_features_anew(state)
     engine.clock.compute_duty = 0.0
     engine.clock.duty_time_us = engine.clock.now_us
     engine.last_schedule.num_running = 0

@@ -11,7 +11,7 @@ from sim.cluster.client_plans import ClientPlan
 from sim.cluster.cluster_config import ClusterConfig, Pool
 from sim.cluster.cluster_work import ClusterWork
 from sim.config import UNBOUNDED, EngineConfig
-from sim.engine.initial_state import longer_hashes
+from sim.engine.beginning.longer_arrays import longer_hashes
 from sim.engine.state import State
 from sim.requests import Requests
 

@@ -22,7 +22,7 @@ from sim.cluster.run.driving import Driver
 from sim.cluster.run.world import NEVER, ROWS_OF_WORLD, World
 from sim.cluster.transfer.kv_links import ROWS_OF_LINKS
 from sim.engine import dtypes as dt
-from sim.engine.initial_state import longer
+from sim.engine.beginning.longer_arrays import longer
 from sim.engine.state import PER_REQUEST, State, columns, disown_blocks
 from sim.jit.references import point_to
 from sim.requests import Int64s

@@ -15,7 +15,8 @@ from sim.cluster.run.driving import Driver
 from sim.cluster.run.world import NEVER
 from sim.cluster.slo_classes import STANDARD
 from sim.engine import dtypes as dt
-from sim.engine.initial_state import request_records, trait_records
+from sim.engine.beginning.first_traits import trait_records
+from sim.engine.initial_state import request_records
 from sim.engine.state import columns
 from sim.requests import Requests
 

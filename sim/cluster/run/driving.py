@@ -24,7 +24,7 @@ from sim.cluster.run.request_path import (
     ROUTER_NEEDS_ROOM,
 )
 from sim.cluster.run.world import World
-from sim.engine.initial_state import with_more_room
+from sim.engine.beginning.longer_arrays import with_more_room
 from sim.engine.state import State, columns
 from sim.jit.references import point_to
 

@@ -27,6 +27,7 @@ from sim.cluster.transfer.kv_links import (
 from sim.engine import dtypes as dt
 from sim.engine.control import drop_request
 from sim.engine.kv_transfer.delivery import deliver
+from sim.engine.records.transfer_records import FINISHED_RECVING, FINISHED_SENDING
 from sim.engine.state import engine_at
 from sim.jit.compile import part, phase
 
@@ -135,8 +136,8 @@ def end_transfers(world: World, time_us: int) -> None:
         if request == NOWHERE:
             break
         journey = world.journeys[request]
-        tell(world, journey.prefill_instance, request, dt.FINISHED_SENDING, time_us)
-        tell(world, journey.instance, request, dt.FINISHED_RECVING, time_us)
+        tell(world, journey.prefill_instance, request, FINISHED_SENDING, time_us)
+        tell(world, journey.instance, request, FINISHED_RECVING, time_us)
     plan_transfers(world)
 
 
@@ -157,8 +158,8 @@ def cut_transfer(world: World, request: int, time_us: int) -> None:
         return
     cut_off(world.links, request, time_us)
     journey = world.journeys[request]
-    tell(world, journey.prefill_instance, request, dt.FINISHED_SENDING, time_us)
-    tell(world, journey.instance, request, dt.FINISHED_RECVING, time_us)
+    tell(world, journey.prefill_instance, request, FINISHED_SENDING, time_us)
+    tell(world, journey.instance, request, FINISHED_RECVING, time_us)
     plan_transfers(world)
 
 
@@ -170,7 +171,7 @@ def release_unasked(world: World, request: int, time_us: int) -> None:
     """Free a prefill instance's blocks of a request that left before it asked for them."""
     if len(world.transfers) > 0 and world.transfers[request].do_remote_prefill:
         world.transfers[request].do_remote_prefill = 0
-        tell(world, world.journeys[request].prefill_instance, request, dt.FINISHED_SENDING, time_us)
+        tell(world, world.journeys[request].prefill_instance, request, FINISHED_SENDING, time_us)
 
 
 @phase

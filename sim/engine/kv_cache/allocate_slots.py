@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.engine.dtypes import NEVER, VLLM_V0
+from sim.engine.dtypes import NEVER
 from sim.engine.kv_cache.blocks import get_new_block, touch
 from sim.engine.kv_cache.cpu_tier import is_on_cpu, offload_next, take_from_cpu
 from sim.engine.kv_cache.prefix_cache import (
@@ -13,6 +13,7 @@ from sim.engine.kv_cache.prefix_cache import (
     remember_hash,
 )
 from sim.engine.optional.blis import num_tokens_to_look_up
+from sim.engine.records.batching_records import VLLM_V0
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 

@@ -18,19 +18,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.engine import dtypes as dt
-from sim.engine.dtypes import NEVER, NO_PIN
+from sim.engine.dtypes import NEVER
 from sim.engine.kv_cache import ring
 from sim.engine.kv_cache.allocate_slots import allocate_slots, fits, get_computed_blocks
 from sim.engine.kv_cache.blocks import insert_free, touch
+from sim.engine.records.pin_records import LINEAGE, NO_PIN, SESSION_PIN
 from sim.engine.state import PER_REQUEST, Records, State, records
 from sim.jit.compile import part, phase
 from sim.requests import Requests
 
 
-def lineage_records(state: State, requests: Requests) -> Records:
+def lineage_records(requests: Requests) -> Records:
     """Return of each request where it pins, and whose pin it goes on from."""
-    rows: Records = PER_REQUEST["lineage"].rows(state.lineage, len(requests))
+    rows: Records = PER_REQUEST["lineage"].rows(records(0, LINEAGE), len(requests))
     if requests.kv_number is not None and requests.goes_on_from is not None:
         rows["pin"], rows["goes_on_from"] = (
             requests.kv_number + 1,
@@ -47,7 +47,7 @@ def with_session_kv(state: State, requests: Requests, lineage: Records, ttl_us: 
     if requests.goes_on_from is None:
         return state
     num_pins = 1 + int(max(lineage["pin"].max(initial=NO_PIN), lineage["goes_on_from"].max(initial=NO_PIN)))
-    pins = records(num_pins, dt.SESSION_PIN)
+    pins = records(num_pins, SESSION_PIN)
     pins["num_left"] = np.bincount(lineage["goes_on_from"], minlength=num_pins)
     pins["began_us"] = NEVER
     state.engine["settings"]["session_kv_ttl_us"] = ttl_us

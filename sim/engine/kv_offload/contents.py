@@ -8,11 +8,12 @@ v1/core/single_type_kv_cache_manager.py:SlidingWindowManager.reachable_block_mas
 
 from __future__ import annotations
 
-from sim.engine.dtypes import ALIGNED_STATE, FULL, NEVER, SLIDING
+from sim.engine.dtypes import NEVER
 from sim.engine.kv_cache.groups.keys import key_in_group
 from sim.engine.kv_cache.groups.retention import is_at_boundary, is_periodic
 from sim.engine.kv_cache.groups.windows import num_skipped_tokens
 from sim.engine.kv_cache.prefix_cache import cdiv, hash_of_block
+from sim.engine.records.group_records import ALIGNED_STATE, FULL, SLIDING
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 

@@ -7,10 +7,11 @@ distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py:_lookup_complete
 
 from __future__ import annotations
 
-from sim.engine.dtypes import ALIGNED_STATE, NEVER, SLIDING
+from sim.engine.dtypes import NEVER
 from sim.engine.kv_cache.prefix_cache import cdiv
 from sim.engine.kv_offload.contents import block_size_of, is_drafted, is_windowed, key_of
 from sim.engine.kv_offload.shared_store import is_in_store
+from sim.engine.records.group_records import ALIGNED_STATE, SLIDING
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 

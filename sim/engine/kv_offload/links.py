@@ -12,8 +12,9 @@ v1/kv_offload/cpu/gpu_worker.py:transfer_async, v1/worker/gpu/kv_connector.py:po
 
 from __future__ import annotations
 
-from sim.engine.dtypes import LOAD, NEVER, STORE
+from sim.engine.dtypes import NEVER
 from sim.engine.kv_offload.shared_store import note_load_end, note_store_end
+from sim.engine.records.offload_records import LOAD, STORE
 from sim.engine.state import State
 from sim.engine.step_time.step_duration import half_even
 from sim.engine.waiting import earlier

@@ -8,7 +8,7 @@ distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py:get_num_new_matc
 
 from __future__ import annotations
 
-from sim.engine.dtypes import LOAD, NEVER, WAITING_FOR_REMOTE_KVS
+from sim.engine.dtypes import NEVER, WAITING_FOR_REMOTE_KVS
 from sim.engine.kv_cache.allocate_slots import append_new_block
 from sim.engine.kv_cache.blocks import touch
 from sim.engine.kv_cache.groups.loaded_blocks import adopt_in_groups, groups_have_room
@@ -27,6 +27,7 @@ from sim.engine.kv_offload.recency import hold as hold_chunk
 from sim.engine.kv_offload.recency import let_go, note_use_of_load
 from sim.engine.kv_offload.shared_store import pin_for_load
 from sim.engine.kv_transfer.remote_kvs import blocks_reserved, hold, promote
+from sim.engine.records.offload_records import LOAD
 from sim.engine.state import State
 from sim.engine.waiting import remove_request, skip_head
 from sim.jit.compile import part, phase

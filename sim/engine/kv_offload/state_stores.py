@@ -7,12 +7,12 @@ distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py:_build_aligned_b
 
 from __future__ import annotations
 
-from sim.engine.dtypes import STORE
 from sim.engine.kv_offload.contents import key_of, place_of
 from sim.engine.kv_offload.fences import fence
 from sim.engine.kv_offload.links import put_on_link
 from sim.engine.kv_offload.recency import order_of
 from sim.engine.kv_offload.tier import offer
+from sim.engine.records.offload_records import STORE
 from sim.engine.state import State
 from sim.jit.compile import phase
 

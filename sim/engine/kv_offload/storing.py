@@ -8,7 +8,7 @@ distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py:build_connector_
 
 from __future__ import annotations
 
-from sim.engine.dtypes import LOAD, NEVER, SAMPLES, STORE, WAITING_FOR_REMOTE_KVS
+from sim.engine.dtypes import NEVER, SAMPLES, WAITING_FOR_REMOTE_KVS
 from sim.engine.kv_cache.groups.states import take_states_back
 from sim.engine.kv_cache.groups.windows import let_skipped_go
 from sim.engine.kv_offload.contents import (
@@ -44,6 +44,7 @@ from sim.engine.kv_offload.recency import let_go, order_of
 from sim.engine.kv_offload.shared_store import free_piece
 from sim.engine.kv_offload.state_stores import offer_states
 from sim.engine.kv_offload.tier import REFUSED, offer, use_in_reverse
+from sim.engine.records.offload_records import LOAD, STORE
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 

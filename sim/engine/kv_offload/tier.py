@@ -8,12 +8,13 @@ what 0.33 does).
 
 from __future__ import annotations
 
-from sim.engine.dtypes import NEVER, STORE
+from sim.engine.dtypes import NEVER
 from sim.engine.kv_cache.ring import append, unlink, use
 from sim.engine.kv_offload.contents import block_size_of, place_of
 from sim.engine.kv_offload.links import new_job
 from sim.engine.kv_offload.recency import note_use, rank_of, take_first, use_last
 from sim.engine.kv_offload.shared_store import NO_ROOM, offer_to_store
+from sim.engine.records.offload_records import STORE
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 

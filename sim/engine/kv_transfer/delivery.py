@@ -8,14 +8,10 @@ scheduled, once the results of that step are in. An engine with nothing to compu
 
 from __future__ import annotations
 
-from sim.engine.dtypes import (
-    ABORTED,
-    FINISHED_RECVING,
-    NEVER,
-    WAITING_FOR_REMOTE_KVS,
-)
+from sim.engine.dtypes import ABORTED, NEVER, WAITING_FOR_REMOTE_KVS
 from sim.engine.kv_cache.kv_cache_manager import free
 from sim.engine.kv_transfer.remote_kvs import drop_held
+from sim.engine.records.transfer_records import FINISHED_RECVING
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 

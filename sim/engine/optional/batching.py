@@ -27,17 +27,17 @@ where these rules differ from Vidur's.
 from __future__ import annotations
 
 from sim.config import EngineConfig
-from sim.engine import dtypes as dt
-from sim.engine.dtypes import SARATHI, STATIC
+from sim.engine.records.batching_records import ORCA, SARATHI, STATIC, VLLM, VLLM_V0
 from sim.engine.state import Records, State
 from sim.jit.compile import part, phase
+from sim.versions import VersionRules
 
-CODES = {"vllm": dt.VLLM, "orca": dt.ORCA, "sarathi": dt.SARATHI, "static": dt.STATIC, "vllm-v0": dt.VLLM_V0}
+CODES = {"vllm": VLLM, "orca": ORCA, "sarathi": SARATHI, "static": STATIC, "vllm-v0": VLLM_V0}
 NO_BUDGET = 1 << 40
 """A token budget that no batch reaches (2)."""
 
 
-def apply_settings(settings: Records, config: EngineConfig) -> None:
+def apply_settings(settings: Records, config: EngineConfig, _: VersionRules) -> None:
     """Set how batches are made."""
     settings["batching"] = CODES[config.batching]
     if config.batching in {"orca", "static"}:
@@ -60,7 +60,7 @@ def is_stopped_by_company(s: State) -> bool:
 @part
 def reserves_sequences(s: State) -> bool:
     """Return whether a running request has all the blocks that it will ever need (2)."""
-    return s.engine[0].settings.batching in (dt.ORCA, dt.STATIC)
+    return s.engine[0].settings.batching in (ORCA, STATIC)
 
 
 @part

@@ -21,6 +21,7 @@ from sim.config import UNBOUNDED, EngineConfig
 from sim.engine.state import Records, State
 from sim.jit.compile import part
 from sim.requests import Int64s
+from sim.versions import VersionRules
 
 LEAST_STEP_US = 1
 
@@ -40,8 +41,10 @@ def longest_sequence(config: EngineConfig) -> int:
     return config.max_model_len - (config.compatibility == "blis")
 
 
-def apply_settings(settings: Records) -> None:
-    """Set what the peer has no switch for (3, 4, 6)."""
+def apply_settings(settings: Records, config: EngineConfig, _: VersionRules) -> None:
+    """Set what the peer has no switch for (3, 4, 6), where its rules hold."""
+    if config.compatibility != "blis":
+        return
     settings["is_blis"] = 1
     settings["scheduler_reserve_full_isl"] = settings["watermark_blocks"] = 0
     settings["long_prefill_token_threshold_adaptive"] = 0

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.config import EngineConfig, InvalidConfig
-from sim.engine import dtypes as dt
 from sim.engine.dtypes import NEVER
 from sim.engine.optional.held_images import (
     SMALLEST_TABLE,
@@ -24,9 +23,11 @@ from sim.engine.optional.held_images import (
     num_places,
     table_length,
 )
+from sim.engine.records.image_records import ENCODER_ENTRY, IMAGE, IMAGES_OF
 from sim.engine.state import PER_REQUEST, Records, State, records
 from sim.jit.compile import part, phase
 from sim.requests import Requests
+from sim.versions import VersionRules
 
 
 @part
@@ -199,6 +200,19 @@ WITHOUT_IMAGES: tuple[tuple[str, object], ...] = (
 """Settings that images are simulated with in this one way."""
 
 
+def apply_settings(settings: Records, config: EngineConfig, _: VersionRules) -> None:
+    """Let no encoder take any time where there is none."""
+    if config.language_model_only:
+        for name in ("encoder_step_us", "encoder_token_us", "encoder_token_pair_us"):
+            settings[name] = 0
+
+
+def begin_anew(state: State) -> None:
+    """Give an engine's encoder all of its cache again; what was in it is gone."""
+    encoder = state.engine[0].encoder
+    encoder.num_free_slots = encoder.num_freeable_slots = state.engine[0].settings.encoder_cache_size
+
+
 def asks_for_images(requests: Requests, config: EngineConfig) -> bool:
     """Return whether an engine encodes images of these requests."""
     has_any = requests.images is not None and len(requests.images.position) > 0
@@ -209,10 +223,10 @@ def image_tables(requests: Requests) -> ImageTables:
     """Return the tables of requests that have images."""
     shown = requests.images
     assert shown is not None  # noqa: S101 - the caller has asked
-    images = records(len(shown.position), dt.IMAGE)
+    images = records(len(shown.position), IMAGE)
     images["position"], images["num_tokens"] = shown.position, shown.num_tokens
     images["content"] = shown.content
-    of: Records = PER_REQUEST["images_of"].rows(records(0, dt.IMAGES_OF), len(requests))
+    of: Records = PER_REQUEST["images_of"].rows(records(0, IMAGES_OF), len(requests))
     of["first"], of["count"] = shown.starts, shown.counts
     has_any = shown.counts > 0
     ends = np.concatenate([[0], np.cumsum(shown.num_tokens)])
@@ -257,7 +271,7 @@ def with_images(state: State, tables: ImageTables, config: EngineConfig) -> Stat
         images_of=tables.images_of,
         image_sets=tables.image_sets,
         moved_images=np.zeros(most, np.int64),
-        encoder_cache=records(tables.num_contents + 1, dt.ENCODER_ENTRY),
+        encoder_cache=records(tables.num_contents + 1, ENCODER_ENTRY),
         images_in_hand=np.zeros(most, np.int64),
     )
 

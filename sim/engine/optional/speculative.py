@@ -11,14 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.engine.dtypes import (
-    IS_DECODE,
-    IS_PADDED,
-    NEVER_PADS,
-    PADS_BESIDE_HITS,
-    PADS_OR_WAITS,
-    SAMPLES,
-)
+from sim.engine.dtypes import IS_DECODE, IS_PADDED, SAMPLES
+from sim.engine.records.draft_records import NEVER_PADS, PADS_BESIDE_HITS, PADS_OR_WAITS
 from sim.engine.state import State
 from sim.engine.step_time.step_duration import uniform
 from sim.jit.compile import part, phase

@@ -191,6 +191,8 @@ def test_no_machine_code_depends_on_a_file_that_is_left_out_of_its_digest() -> N
         "sim.cluster.run.beginning.loop_settings",
         "sim.cluster.results.attempts",
         "sim.engine.initial_state",
+        "sim.engine.beginning.first_of_features",
+        "sim.engine.records.features",
         "sim.requests",
     }
     assert (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,7 +13,7 @@ from sim.cluster.cluster_work import ClusterWork
 from sim.cluster.draws import PREFILL_ROUTE
 from sim.cluster.events import EventQueue, EventRank, new_event_queue, plan_event
 from sim.cluster.fleet import Fleet, RequestTable, new_fleet, set_candidates
-from sim.cluster.gateway.admission import new_admission
+from sim.cluster.gateway.admission import Admission, new_admission
 from sim.cluster.gateway.eviction import new_sheddable_in_flight
 from sim.cluster.gateway.flow_config import FlowControl
 from sim.cluster.gateway.queue import new_queue
@@ -41,7 +43,7 @@ from sim.cluster.run.world import (
 )
 from sim.cluster.transfer.kv_links import new_links
 from sim.config import Record
-from sim.engine import dtypes as dt
+from sim.engine.records.transfer_records import TRANSFER
 from sim.engine.state import Records, State
 from sim.engine.state import records as aligned_records
 from sim.jit.references import table_of
@@ -74,89 +76,30 @@ def new_world(
     rows, delays_us, entries = shared_rows(work.requests, config)
     transfers = new_transfers(n if config.moves_kv else 0)
     loop = loop_of(config, work, records_decisions=records_decisions)
-    hears = bool(
-        loop["is_coupled"][0]
-        or loop["looks_at_all"][0]
-        or loop["looks_at_two"][0]
-        or loop["admission_looks"][0]
-    )
-    hears = hears or config.changes
-    states = engine_states(
-        work.requests, rows, config, record=record, hears=hears, pauses=bool(loop["is_coupled"][0])
-    )
-    if config.moves_kv:
-        states = connected(states, config, transfers)
-    if sees_stale_caches(loop):
-        states = [state._replace(cache_log=np.zeros(CACHE_LOG_LENGTH, np.int32)) for state in states]
-    engines = table_of(states)
-    run_addresses = [address_of_run(state) if runs_engines else 0 for state in states]
-    engine = config.pools[0].engine
-    fleet = new_fleet(
-        config.num_instances,
-        block_size=engine.block_size if engine.prefix_match_unit is None else engine.hash_block_size,
-        num_adapters=0 if work.adapter is None else int(work.adapter.max(initial=-1)) + 1,
-        keeps_loads=not records_decisions
-        and any(isinstance(each, LeastLoaded) for each in (config.routing, config.prefill_routing)),
-    )
-    prefill_fleet = split_fleet(fleet, config)
-    most = [pool.engine.max_loras or NO_LIMIT for pool in config.pools for _ in range(pool.num_slots)]
-    fleet.instances["max_adapters"] = most
-    counts = [pool.num_slots for pool in config.pools]
-    firsts = np.cumsum([0, *counts[:-1]]) if config.lockstep else np.full(len(counts), NEVER, np.int64)
-    policy = RoundRobin() if isinstance(config.routing, OwnPolicy) else config.routing
-    num_seats = sum(pool.num_slots * pool.engine.max_num_seqs for pool in config.pools)
+    states = _states_of(work, config, rows, loop, transfers, record=record)
+    fleet = _fleet_of(work, config, keeps_loads=not records_decisions)
     flow = config.flow_control or FlowControl()
     most_decisions = 2 * n if config.moves_kv else n
-    order = np.argsort(work.requests.arrival_us, kind="stable")
-    order = order[order < int(loop["num_requests"][0])]
-    if work.clients is not None:
-        order = order[work.clients.arrives[order]]
     world = World(
         loop=loop,
-        engines=engines,
-        coalesces=np.array(
-            [can_jump(pool, record) for pool in config.pools for _ in range(pool.num_slots)], np.int64
-        ),
-        run_addresses=np.array(run_addresses, np.int64),
-        pool_of=np.repeat(np.arange(len(config.pools)), [pool.num_slots for pool in config.pools]),
-        first_rank=np.repeat(firsts, counts),
-        end_rank=np.repeat(np.cumsum(counts), counts),
-        stepping_us=np.full(config.num_instances, NEVER, np.int64),
-        due_us=tree_of(np.zeros(config.num_instances, np.int64)),
+        engines=table_of(states),
         rows=rows,
         delays_us=delays_us,
         entries=entries,
-        fleet=fleet,
         requests=table,
-        router=new_router(policy, fleet, table, seed=config.seed, compatibility=config.compatibility),
-        admission=new_admission(
-            config.admission, num_seats=num_seats, tenants=work.tenants, compatibility=config.compatibility
-        ),
+        admission=_admission_of(work, config),
         queue=new_queue(flow, table if config.flow_control else empty_table(), num_tenants=len(work.tenants)),
         sheddable=new_sheddable_in_flight(n if config.flow_control else 0),
         events=first_events(loop, n, config.num_instances),
-        arrivals=order,
-        arrivals_us=work.requests.arrival_us[order].astype(np.int64),
-        journeys=new_journeys(work.requests),
         forced=np.zeros(0, np.int64) if forced is None else forced.astype(np.int64),
-        num_with_adapter=np.zeros(fleet.adapters.shape, np.int64),
-        loads=records(config.num_instances, LOAD),
-        timeouts_us=timeouts_of(work, num_originals=int(loop["num_requests"][0])),
         deadline_us=states[0].deadline_us,
         cached=new_cache_snapshot(loop, config.num_instances, work.requests),
         clients=clients_of(work.clients),
         log=new_decision_log(most_decisions if records_decisions else 0, config.num_instances),
-        prefill_fleet=prefill_fleet,
-        prefill_router=new_router(
-            config.prefill_routing or policy,
-            prefill_fleet,
-            table if config.moves_kv else empty_table(),
-            seed=config.seed,
-            stream=PREFILL_ROUTE,
-            compatibility=config.compatibility,
-        ),
-        roles=np.array([ROLES.index(role) for role in config.role_of], np.int64),
         transfers=transfers,
+        **_of_instances(states, config, record=record, runs_engines=runs_engines),
+        **_of_routers(fleet, table, config),
+        **_of_arrivals(work, num_originals=int(loop["num_requests"][0])),
         links=new_links(
             config.disaggregation,
             num_requests=n,
@@ -166,6 +109,105 @@ def new_world(
         ),
     )
     return world, states
+
+
+def _states_of(
+    work: ClusterWork,
+    config: ClusterConfig,
+    rows: Records,
+    loop: Records,
+    transfers: Records,
+    *,
+    record: Record,
+) -> list[State]:
+    """Return the engines' states, with what the gateway asks of them: what it hears, KV handed on, caches seen late."""
+    asks = ("is_coupled", "looks_at_all", "looks_at_two", "admission_looks")
+    hears = any(loop[name][0] for name in asks) or config.changes
+    states = engine_states(
+        work.requests, rows, config, record=record, hears=hears, pauses=bool(loop["is_coupled"][0])
+    )
+    if config.moves_kv:
+        states = connected(states, config, transfers)
+    if sees_stale_caches(loop):
+        states = [state._replace(cache_log=np.zeros(CACHE_LOG_LENGTH, np.int32)) for state in states]
+    return states
+
+
+def _of_instances(
+    states: list[State], config: ClusterConfig, *, record: Record, runs_engines: bool
+) -> dict[str, Any]:
+    """Return the arrays with a row per instance."""
+    counts = [pool.num_slots for pool in config.pools]
+    firsts = np.cumsum([0, *counts[:-1]]) if config.lockstep else np.full(len(counts), NEVER, np.int64)
+    run_addresses = [address_of_run(state) if runs_engines else 0 for state in states]
+    return {
+        "coalesces": np.repeat(np.array([can_jump(pool, record) for pool in config.pools], np.int64), counts),
+        "run_addresses": np.array(run_addresses, np.int64),
+        "pool_of": np.repeat(np.arange(len(counts)), counts),
+        "first_rank": np.repeat(firsts, counts),
+        "end_rank": np.repeat(np.cumsum(counts), counts),
+        "stepping_us": np.full(config.num_instances, NEVER, np.int64),
+        "due_us": tree_of(np.zeros(config.num_instances, np.int64)),
+        "loads": records(config.num_instances, LOAD),
+        "roles": np.array([ROLES.index(role) for role in config.role_of], np.int64),
+    }
+
+
+def _of_routers(fleet: Fleet, table: RequestTable, config: ClusterConfig) -> dict[str, Any]:
+    """Return the instances with their routers, those that compute prompts for others apart."""
+    prefill_fleet = split_fleet(fleet, config)
+    policy = RoundRobin() if isinstance(config.routing, OwnPolicy) else config.routing
+    return {
+        "fleet": fleet,
+        "num_with_adapter": np.zeros(fleet.adapters.shape, np.int64),
+        "router": new_router(policy, fleet, table, seed=config.seed, compatibility=config.compatibility),
+        "prefill_fleet": prefill_fleet,
+        "prefill_router": new_router(
+            config.prefill_routing or policy,
+            prefill_fleet,
+            table if config.moves_kv else empty_table(),
+            seed=config.seed,
+            stream=PREFILL_ROUTE,
+            compatibility=config.compatibility,
+        ),
+    }
+
+
+def _of_arrivals(work: ClusterWork, *, num_originals: int) -> dict[str, Any]:
+    """Return when requests come and how long their clients wait: ``num_originals``, the rest are further attempts."""
+    order = np.argsort(work.requests.arrival_us, kind="stable")
+    order = order[order < num_originals]
+    if work.clients is not None:
+        order = order[work.clients.arrives[order]]
+    return {
+        "arrivals": order,  # of those that arrive by themselves
+        "arrivals_us": work.requests.arrival_us[order].astype(np.int64),
+        "journeys": new_journeys(work.requests),
+        "timeouts_us": timeouts_of(work, num_originals=num_originals),
+    }
+
+
+def _admission_of(work: ClusterWork, config: ClusterConfig) -> Admission:
+    """Return the gateway's admission, nobody admitted."""
+    num_seats = sum(pool.num_slots * pool.engine.max_num_seqs for pool in config.pools)
+    return new_admission(
+        config.admission, num_seats=num_seats, tenants=work.tenants, compatibility=config.compatibility
+    )
+
+
+def _fleet_of(work: ClusterWork, config: ClusterConfig, *, keeps_loads: bool) -> Fleet:
+    """Return the instances, nothing running on any; ``keeps_loads``: if a policy asks for the least loaded one."""
+    engine = config.pools[0].engine
+    fleet = new_fleet(
+        config.num_instances,
+        block_size=engine.block_size if engine.prefix_match_unit is None else engine.hash_block_size,
+        num_adapters=0 if work.adapter is None else int(work.adapter.max(initial=-1)) + 1,
+        keeps_loads=keeps_loads
+        and any(isinstance(each, LeastLoaded) for each in (config.routing, config.prefill_routing)),
+    )
+    most = [pool.engine.max_loras or NO_LIMIT for pool in config.pools for _ in range(pool.num_slots)]
+    fleet.instances["max_adapters"] = most
+    return fleet
 
 
 def split_fleet(fleet: Fleet, config: ClusterConfig) -> Fleet:
@@ -182,7 +224,7 @@ def split_fleet(fleet: Fleet, config: ClusterConfig) -> Fleet:
 
 def new_transfers(num_requests: int) -> Records:
     """Return the record of each request's KV, which is nowhere yet."""
-    return aligned_records(num_requests, dt.TRANSFER)
+    return aligned_records(num_requests, TRANSFER)
 
 
 def timeouts_of(work: ClusterWork, *, num_originals: int) -> Int64s:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -10,21 +11,12 @@ from sim.cluster.cluster_config import ClusterConfig, Pool
 from sim.cluster.draws import first_noise_draw
 from sim.cluster.run.beginning.engine_copies import copies_of
 from sim.cluster.run.world import NEVER
-from sim.config import UNBOUNDED, InvalidConfig, Record
+from sim.config import UNBOUNDED, EngineConfig, Record
 from sim.engine import dtypes as dt
-from sim.engine.initial_state import (
-    first_state,
-    length_limits,
-    longer,
-    request_records,
-    rooms_for,
-    size_for,
-    trait_records,
-    with_kv_transfers,
-    with_traits,
-)
-from sim.engine.kv_cache.session_kv import lineage_records, with_session_kv
-from sim.engine.optional.encoder_cache import ImageTables, asks_for_images, image_tables, with_images
+from sim.engine.beginning.first_of_requests import asked_for, check_moved_kv, with_asked_for
+from sim.engine.beginning.first_transfers import with_kv_transfers
+from sim.engine.beginning.longer_arrays import longer
+from sim.engine.initial_state import first_state, length_limits, request_records, rooms_for, size_for
 from sim.engine.state import PER_REQUEST, Records, State
 from sim.engine.state import records as aligned_records
 from sim.latency.batch import StepBatch
@@ -37,14 +29,17 @@ def engine_states(
     """Return an engine per instance; they share the table of requests and the ids of their blocks."""
     states: list[State] = []
     deadline_us = deadlines_of(requests)
-    engine = config.pools[0].engine
-    end = rows["num_hashes"] * engine.hash_block_size + engine.num_hash_lookahead_tokens
-    shares_outputs = bool(np.any(end > rows["num_prompt_tokens"]))
     made: dict[tuple[object, ...], Records] = {("requests", False): rows}
-    traits, skipped = traits_of(requests, config), np.zeros(0, np.int64)
-    if traits is not None or any(pool.engine.may_pass_over for pool in config.pools):
-        skipped = np.zeros(len(rows), np.int64)
-    images = images_asked_for(requests, config)
+    asked = asked_for(requests, [pool.engine for pool in config.pools])
+    if config.moves_kv:
+        check_moved_kv(asked)
+    of_all = {
+        "outputs_are_shared": _outputs_are_shared(rows, config.pools[0].engine),
+        "is_lockstep": config.lockstep,
+        "has_deadlines": len(deadline_us) > 0,
+        "log_completions": hears,
+        "pauses_at_completions": pauses,
+    }
     for number, pool in enumerate(config.pools):
         if pool.role == "prefill" and ("requests", True) not in made:
             made["requests", True] = request_records(asked_of(pool, requests), pool.engine, pool.latency)
@@ -60,40 +55,46 @@ def engine_states(
                 deadline_us=deadline_us,
                 deadlines=np.zeros(len(deadline_us), np.int64),
                 heap=longer(state.heap, 64),
-                skipped=skipped,
                 **store_of(states, state),
             )
-            limits = None if pool.role != "shared" else length_limits(requests, pool.engine)
-            if limits is not None:
-                state = state._replace(
-                    length_limit=np.maximum(rows["max_total_tokens"], limits).astype(np.int32)
-                )
-            if traits is not None and pool.engine.charges_traits:
-                state = with_traits(state, traits, skipped, pool.engine)
-            if images is not None and pool.engine.encodes_images:
-                state = with_images(state, images, pool.engine)
-            if pool.engine.session_kv_ttl_us > 0:
-                if ("lineage", None) not in made:
-                    made["lineage", None] = lineage_records(state, requests)
-                lineage = made["lineage", None]
-                state = with_session_kv(state, requests, lineage, pool.engine.session_kv_ttl_us)
+            state = _with_limits(state, rows, requests, pool)
+            state = with_asked_for(state, asked, requests, pool.engine)
             if hears:
                 state = state._replace(
                     completions=aligned_records(8 * pool.engine.max_num_seqs + 64, dt.COMPLETION)
                 )
-            state.engine.queues["num_requests"] = len(rows)
-            state.engine.settings["outputs_are_shared"] = shares_outputs
-            state.engine.settings["is_lockstep"] = config.lockstep
-            if config.lockstep and pool.engine.prefill_schedule_interval > 1:
-                state.engine.settings["balances_prefills"] = state.engine.settings["may_sit_out"] = 1
-            state.engine.settings["first_noise_draw"] = first_noise_draw(len(states))
-            state.engine.settings["dummy_step_us"] = dummy_step_us(pool)
-            state.engine.settings["has_deadlines"] = len(deadline_us) > 0
-            state.engine.settings["log_completions"] = hears
-            state.engine.settings["pauses_at_completions"] = pauses
+            _set_place(state, pool, of_all, number=len(states), num_requests=len(rows))
             states.append(state)
         states += copies_of(states, rooms[2:])
     return states
+
+
+def _outputs_are_shared(rows: Records, engine: EngineConfig) -> bool:
+    """Return whether the hashes of some request run on past its prompt."""
+    end = rows["num_hashes"] * engine.hash_block_size + engine.num_hash_lookahead_tokens
+    return bool(np.any(end > rows["num_prompt_tokens"]))
+
+
+def _with_limits(state: State, rows: Records, requests: Requests, pool: Pool) -> State:
+    """Return the state with how long each request may become, where the engine asks."""
+    limits = None if pool.role != "shared" else length_limits(requests, pool.engine)
+    if limits is None:
+        return state
+    return state._replace(length_limit=np.maximum(rows["max_total_tokens"], limits).astype(np.int32))
+
+
+def _set_place(
+    state: State, pool: Pool, of_all: Mapping[str, bool], *, number: int, num_requests: int
+) -> None:
+    """Say of an engine, in its settings, what it is among the engines of a cluster."""
+    settings = state.engine.settings
+    state.engine.queues["num_requests"] = num_requests
+    for name, value in of_all.items():
+        settings[name] = value
+    if of_all["is_lockstep"] and pool.engine.prefill_schedule_interval > 1:
+        settings["balances_prefills"] = settings["may_sit_out"] = 1
+    settings["first_noise_draw"] = first_noise_draw(number)
+    settings["dummy_step_us"] = dummy_step_us(pool)
 
 
 def shared_rows(requests: Requests, config: ClusterConfig) -> tuple[Records, Int64s, Int64s]:
@@ -127,9 +128,7 @@ def size_of(pool: Pool, requests: Requests) -> tuple[int, int]:
 
 def can_jump(pool: Pool, record: Record) -> bool:
     """Return whether an engine may take many decode steps at once."""
-    engine = pool.engine
-    steps_singly = engine.num_speculative_tokens or engine.has_blis_tier or engine.pipeline_parallel_size > 1
-    return not steps_singly and record not in ("steps", "blocks")
+    return not pool.engine.steps_singly and record not in ("steps", "blocks")
 
 
 def connected(states: list[State], config: ClusterConfig, transfers: Records) -> list[State]:
@@ -165,28 +164,6 @@ def shared_arrays(
             made[key] = each.rows(getattr(state, name), num)
         found[name] = made[key]
     return found
-
-
-def traits_of(requests: Requests, config: ClusterConfig) -> Records | None:
-    """Return each request's traits that cost extra time; None if there are none, or no engine charges for them."""
-    asked = (requests.adapter, requests.is_guided, requests.encoder_tokens)
-    charges = any(pool.engine.charges_traits for pool in config.pools)
-    return trait_records(requests) if charges and any(column is not None for column in asked) else None
-
-
-def images_asked_for(requests: Requests, config: ClusterConfig) -> ImageTables | None:
-    """Return the tables of images that some pool's engines encode, None where there are none.
-
-    Raises InvalidConfig where other instances compute the prompts.
-    """
-    if not any(asks_for_images(requests, pool.engine) for pool in config.pools):
-        return None
-    if config.moves_kv:
-        raise InvalidConfig(
-            "disaggregation: cannot be combined with images, expected instances that serve requests whole, or "
-            "language_model_only true: images are then text"
-        )
-    return image_tables(requests)
 
 
 def dummy_step_us(pool: Pool) -> int:

@@ -25,6 +25,7 @@ from sim.cluster.run.world import NEVER, World
 from sim.engine import dtypes as dt
 from sim.engine.abort import abort
 from sim.engine.kv_cache.blocks import free_blocks
+from sim.engine.records.transfer_records import FINISHED_SENDING
 from sim.engine.state import engine_at
 from sim.engine.waiting import drop_pending
 from sim.jit.compile import engine_entry, phase
@@ -91,7 +92,7 @@ def take_off_both(world: World, request: int, time_us: int) -> None:
         leave_prefill(world, request, time_us)
         if engine_at(world.engines, journey.prefill_instance).requests[request].status == dt.FINISHED:
             tell(
-                world, journey.prefill_instance, request, dt.FINISHED_SENDING, time_us
+                world, journey.prefill_instance, request, FINISHED_SENDING, time_us
             )  # its step is still under way
         return
     take_off_engine(world, request, journey.instance)

@@ -41,7 +41,7 @@ from sim.cluster.run.changes.to_come import has_events, has_unheard
 from sim.cluster.run.prefill_to_decode import PREFILL
 from sim.cluster.run.world import FOREVER, NEVER, World
 from sim.config import InvalidConfig
-from sim.engine.initial_state import with_more_room
+from sim.engine.beginning.longer_arrays import with_more_room
 from sim.engine.run import NEEDS_ROOM
 from sim.engine.run_variants import run_of
 from sim.engine.state import State

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.engine.dtypes import ALIGNED_STATE, FROM_BLOCK_ENDS, FULL, NEVER, NO_OWNER, UNSHARED
+from sim.engine.dtypes import NEVER
 from sim.engine.kv_cache.groups.checkpoints import is_transient, saved_block
 from sim.engine.kv_cache.groups.keys import key_in_group, table_row
 from sim.engine.kv_cache.groups.partial import (
@@ -14,6 +14,7 @@ from sim.engine.kv_cache.groups.retention import is_retained, keeps_all
 from sim.engine.kv_cache.groups.states import hand_state, last_state_to_keep
 from sim.engine.kv_cache.partial_hashes import forget_partial
 from sim.engine.kv_cache.prefix_cache import cdiv, give_private_keys, num_hashed_tokens, remember_hash
+from sim.engine.records.group_records import ALIGNED_STATE, FROM_BLOCK_ENDS, FULL, NO_OWNER, UNSHARED
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 

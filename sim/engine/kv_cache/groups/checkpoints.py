@@ -7,10 +7,11 @@ v1/core/single_type_kv_cache_manager.py:MambaManager, v1/kv_cache_interface.py:i
 
 from __future__ import annotations
 
-from sim.engine.dtypes import FROM_BLOCK_ENDS, NEVER, OF_LAST_CHUNK, WHERE_HITS_END
+from sim.engine.dtypes import NEVER
 from sim.engine.kv_cache.groups.keys import table_row
 from sim.engine.kv_cache.groups.retention import is_periodic
 from sim.engine.kv_cache.prefix_cache import cdiv
+from sim.engine.records.group_records import FROM_BLOCK_ENDS, OF_LAST_CHUNK, WHERE_HITS_END
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 

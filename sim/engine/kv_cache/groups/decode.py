@@ -8,9 +8,10 @@ have their blocks at the same places, so one of them answers for all.
 
 from __future__ import annotations
 
-from sim.engine.dtypes import ALIGNED_STATE, CHUNKED, NEVER, SLIDING
+from sim.engine.dtypes import NEVER
 from sim.engine.kv_cache.groups.slots import blocks_to_go_on, go_on_in_groups
 from sim.engine.kv_cache.groups.windows import has_to_let_go
+from sim.engine.records.group_records import ALIGNED_STATE, CHUNKED, SLIDING
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sim.engine.dtypes import ALIGNED_STATE, NO_CHECKPOINTS
 from sim.engine.kv_cache.blocks import get_new_block
 from sim.engine.kv_cache.groups.checkpoints import num_saved
 from sim.engine.kv_cache.groups.keys import table_row
@@ -15,6 +14,7 @@ from sim.engine.kv_cache.groups.slots import (
     take_hit,
 )
 from sim.engine.kv_cache.groups.windows import let_skipped_go
+from sim.engine.records.group_records import ALIGNED_STATE, NO_CHECKPOINTS
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 

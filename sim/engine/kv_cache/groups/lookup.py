@@ -9,10 +9,11 @@ asked for one block more than the length in hand, of which the last is dropped; 
 
 from __future__ import annotations
 
-from sim.engine.dtypes import ALIGNED_STATE, CHUNKED, FULL, NEVER, SLIDING
+from sim.engine.dtypes import NEVER
 from sim.engine.kv_cache.groups.keys import key_in_group
 from sim.engine.kv_cache.groups.partial import hit_inside_block
 from sim.engine.kv_cache.prefix_cache import cdiv
+from sim.engine.records.group_records import ALIGNED_STATE, CHUNKED, FULL, SLIDING
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 

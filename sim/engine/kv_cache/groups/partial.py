@@ -9,10 +9,11 @@ cache_partial_block, move_block_hashes).
 
 from __future__ import annotations
 
-from sim.engine.dtypes import FULL, NEVER, UNSHARED
+from sim.engine.dtypes import NEVER
 from sim.engine.kv_cache.groups.keys import table_row
 from sim.engine.kv_cache.partial_hashes import forget_partial, remember_partial
 from sim.engine.kv_cache.prefix_cache import hash_of_block
+from sim.engine.records.group_records import FULL, UNSHARED
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 

@@ -7,7 +7,8 @@ v1/core/single_type_kv_cache_manager.py:reachable_block_mask, v1/core/kv_cache_c
 
 from __future__ import annotations
 
-from sim.engine.dtypes import ALIGNED_STATE, NEVER, SLIDING
+from sim.engine.dtypes import NEVER
+from sim.engine.records.group_records import ALIGNED_STATE, SLIDING
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 

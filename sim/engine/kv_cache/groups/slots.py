@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from sim.engine.dtypes import (
-    ALIGNED_STATE,
-    FROM_BLOCK_ENDS,
-    NEVER,
-    NO_CHECKPOINTS,
-    OF_EVERY_CHUNK,
-    OF_LAST_CHUNK,
-    SLIDING,
-    STATE,
-    WHERE_HITS_END,
-)
+from sim.engine.dtypes import NEVER
 from sim.engine.kv_cache.blocks import get_new_block, touch
 from sim.engine.kv_cache.groups.caching import cache_in_groups
 from sim.engine.kv_cache.groups.checkpoints import checkpoint_block, num_saved, place_to_save
@@ -20,6 +10,16 @@ from sim.engine.kv_cache.groups.keys import table_row
 from sim.engine.kv_cache.groups.partial import copy_shared_block, ends_inside, has_to_copy, key_of_hit
 from sim.engine.kv_cache.groups.windows import let_skipped_go, num_skipped_tokens, release
 from sim.engine.kv_cache.prefix_cache import cdiv, give_private_keys
+from sim.engine.records.group_records import (
+    ALIGNED_STATE,
+    FROM_BLOCK_ENDS,
+    NO_CHECKPOINTS,
+    OF_EVERY_CHUNK,
+    OF_LAST_CHUNK,
+    SLIDING,
+    STATE,
+    WHERE_HITS_END,
+)
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 

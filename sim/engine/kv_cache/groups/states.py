@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sim.engine.dtypes import AT_JUNCTIONS, AT_KNOWN_ENDS, BEFORE_OUTPUTS, NO_CHECKPOINTS
 from sim.engine.kv_cache.groups.checkpoints import saves_last_state
+from sim.engine.records.group_records import AT_JUNCTIONS, AT_KNOWN_ENDS, BEFORE_OUTPUTS, NO_CHECKPOINTS
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from sim.engine.dtypes import ALIGNED_STATE, CHUNKED, NEVER, SLIDING
+from sim.engine.dtypes import NEVER
 from sim.engine.kv_cache.blocks import insert_free
 from sim.engine.kv_cache.groups.keys import table_row
 from sim.engine.kv_cache.prefix_cache import cdiv
+from sim.engine.records.group_records import ALIGNED_STATE, CHUNKED, SLIDING
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim import Blackbox, EngineConfig, InvalidConfig, PeakTimes, Roofline, simulate
-from sim.versions import AsyncPipeline, VersionRules, rules_of
+from sim.features.pipeline_stage_settings import AsyncPipeline
+from sim.versions import VersionRules, rules_of
 from tests.examples import examples
 from tests.sim.engine.test_reference import KEYS, bounded, reference_outcomes, run_reference
 from tests.sim.step_batches import batch_of

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from sim import Blackbox, EngineConfig, InvalidConfig, Requests, Simulation, Status, simulate
 from sim.cluster import ClusterConfig, LiveCluster, Pool
-from sim.engine.dtypes import UNSHARED
-from sim.engine.initial_state import group_records
+from sim.engine.beginning.first_groups import group_records
+from sim.engine.records.group_records import UNSHARED
 from sim.kv_cache_groups import KVCacheGroup, alignment_of, sizes_of
+from sim.versions import rules_of
 
 FULL, STATE, ALIGNED = (
     KVCacheGroup(kind="full"),
@@ -211,7 +212,7 @@ def test_the_gate_counts_what_a_window_keeps_for_several_modules() -> None:
             synthetic_acceptance_rates=(0.5,),
             use_eagle=True,
         )
-        assert group_records(config)["most_blocks"][1] == most
+        assert group_records(config, rules_of(config.vllm_version))["most_blocks"][1] == most
 
 
 def test_a_window_keeps_what_several_modules_may_read_again() -> None:

@@ -1,0 +1,1 @@
+"""What each feature adds to the engine's records, a module per feature; ``features`` has them all."""

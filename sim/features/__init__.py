@@ -1,0 +1,1 @@
+"""Each feature of the engine: its settings, what is refused beside it, and its rules by version of vLLM."""

@@ -7,13 +7,13 @@ from functools import lru_cache
 from replay.model.gpu_memory import shares_by_version
 from replay.model.gpus import Gpu
 from replay.model.layout import Hardware, Layout
-from replay.twin.keys.key import Key, Said, Sayings, keys_of
+from replay.twin.keys.key import Key, KeyText, Sayings, keys_of
 
 OF_GPU = "of `gpu`"
 
 HARDWARE: Sayings = {
     "": "A GPU of the table by its name, such as `H100`, or a mapping of what follows.",
-    "gpu": Said("Its name; numbers next to it take the place of its own.", kind="text", default="none"),
+    "gpu": KeyText("Its name; numbers next to it take the place of its own.", kind="text", default="none"),
     "tp": "GPUs that share each layer.",
     "pp": "Pipeline stages, for `engine.pipeline_parallel_size`.",
     "dp": "Engines in step that share the experts of each layer (vLLM's data parallelism of a mixture of experts); one "
@@ -26,34 +26,34 @@ HARDWARE: Sayings = {
     "gpus_per_node": "Collectives of more neighbours than that go over the network, at its rate.",
     "network_gb_per_s": "A GPU's way to another node at its peak, one direction, GB/s: measured between H100 nodes.",
     "network_us": "µs per hop between nodes: one per send, two per node and collective; measured likewise.",
-    "nccl_launch_us": Said(
+    "nccl_launch_us": KeyText(
         "µs per collective, bytes excluded: roofline has 20 (Vidur's nccl_cpu_launch_overhead), physics a learned 15.",
         "the latency model's `all_reduce_us`",
     ),
     "nccl_skew_us": "µs that each collective waits for its slowest GPU, times (GPUs of the group)^1.25 (Vidur's "
     "nccl_cpu_skew_overhead_per_device).",
-    "gpu_memory_utilization": Said(
+    "gpu_memory_utilization": KeyText(
         f"Share of the memory that vLLM may take: {shares_by_version()}.", "vLLM's"
     ),
-    "kv_cache_memory_bytes": Said(
+    "kv_cache_memory_bytes": KeyText(
         "As vLLM's flag: bytes of each GPU for its KV cache, in place of what `gpu_memory_utilization` leaves. Beside "
         "the weights there must be room for them; what else takes memory is not counted.",
         default="what is left",
     ),
     "kv_offloading_size": "As vLLM's flag: GiB of host memory for KV blocks, of all GPUs together, 0: none; sets "
     "`engine.num_cpu_blocks` by `latency.model_config`.",
-    "kv_offload_gb_per_s": Said(
+    "kv_offload_gb_per_s": KeyText(
         "Between host memory and each GPU, GB/s, each way; sets `engine.kv_load_us_per_block` and "
         "`engine.kv_store_us_per_block`, or `engine.kv_transfer_bandwidth`.",
         "25, told",
     ),
-    "memory_gib": Said("Memory as CUDA reports it, GiB.", OF_GPU),
-    "bandwidth_gb_per_s": Said("Of its memory, GB/s.", OF_GPU),
-    "tflops_16bit": Said("Dense products of 16 bits, TFLOPS.", OF_GPU),
-    "tflops_fp8": Said("Of fp8; absent: it has none.", OF_GPU),
-    "tflops_fp4": Said("Of 4 bits; absent: it has none.", OF_GPU),
-    "tops_int8": Said("Of int8; absent: it has none.", OF_GPU),
-    "link_gb_per_s": Said("To its peers, one direction, GB/s.", OF_GPU),
+    "memory_gib": KeyText("Memory as CUDA reports it, GiB.", OF_GPU),
+    "bandwidth_gb_per_s": KeyText("Of its memory, GB/s.", OF_GPU),
+    "tflops_16bit": KeyText("Dense products of 16 bits, TFLOPS.", OF_GPU),
+    "tflops_fp8": KeyText("Of fp8; absent: it has none.", OF_GPU),
+    "tflops_fp4": KeyText("Of 4 bits; absent: it has none.", OF_GPU),
+    "tops_int8": KeyText("Of int8; absent: it has none.", OF_GPU),
+    "link_gb_per_s": KeyText("To its peers, one direction, GB/s.", OF_GPU),
 }
 
 

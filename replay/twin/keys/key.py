@@ -56,7 +56,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class KeyText:
     """What is said of a key, where that is more than its meaning.
 
     ``default``, ``kind``, ``choices``, ``least``: where they do not follow from the field that holds the value, or no
@@ -71,7 +71,7 @@ class Said:
     within: Range | None = None
 
 
-Sayings = dict[str, str | Said]
+Sayings = dict[str, str | KeyText]
 """Meanings by the keys' paths below their section, in the order of the reference page."""
 Holders = Mapping[str, tuple[type[Any], ...]]
 """By the path of a section, the dataclasses whose fields hold its values: of a section with policies, each one's."""
@@ -84,9 +84,9 @@ _SOME: Mapping[object, object] = {int: 1, float: 1.0, str: "a"}
 """A value of each kind that any setting takes."""
 
 
-def said_of(saying: str | Said) -> Said:
+def said_of(saying: str | KeyText) -> KeyText:
     """Return what is said of a key; a text is its meaning."""
-    return Said(saying) if isinstance(saying, str) else saying
+    return KeyText(saying) if isinstance(saying, str) else saying
 
 
 def ranges_of(section: str, sayings: Sayings) -> dict[str, Range]:
@@ -144,7 +144,7 @@ def classes_in(hint: object) -> tuple[type[Any], ...]:
     return tuple(each for part in get_args(hint) for each in classes_in(part))
 
 
-def _key(section: str, name: str, said: Said, holders: Holders) -> Key:
+def _key(section: str, name: str, said: KeyText, holders: Holders) -> Key:
     above, _, own = name.rpartition(".")
     holder, field = next(
         ((cls, each) for cls in holders.get(above, ()) for each in fields(cls) if each.name == own),

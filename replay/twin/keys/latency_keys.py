@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from replay.twin.keys.fitted_on_keys import FLAGS
-from replay.twin.keys.key import Said, Sayings
+from replay.twin.keys.key import KeyText, Sayings
 from sim.latency import Blackbox, Extended, LatencyModel, Physics, Profiled, Roofline
 
 FITTED: Mapping[str, type[Blackbox]] = {"blackbox": Blackbox, "extended": Extended}
@@ -39,13 +39,13 @@ VIDUR_MEANINGS: Mapping[str, str] = {
 _LATENCIES = ("ttft", "tpot", "e2e")
 
 
-def _required(meaning: str) -> Said:
+def _required(meaning: str) -> KeyText:
     """Return what is said of a coefficient that a file must give, though the model itself has 0."""
-    return Said(meaning, default="required")
+    return KeyText(meaning, default="required")
 
 
 LATENCY: Sayings = {
-    "model": Said(
+    "model": KeyText(
         "How long a step takes. `blackbox`: a straight line in the step's prefill and decode tokens; `extended`: more "
         "terms, see below; `roofline`, `physics`: from `model_config` and `hardware` "
         "(docs/explanation/latency-models.md); `profiled`: measured operators, added up (`table`); `auto`: blackbox "
@@ -65,12 +65,12 @@ LATENCY: Sayings = {
     "quantization": "As vLLM's `--quantization`: auto (what the config.json says), or what vLLM makes of a checkpoint "
     "in 16 bits as it loads it: fp8_per_tensor, fp8_per_block, fp8_per_channel, mxfp8, mxfp4, "
     "int8_per_channel_weight_only, nvfp4_per_token; up to 0.30 fp8. Embedding, LM head and towers keep 16 bits.",
-    "peak": Said(
+    "peak": KeyText(
         "The times behind `roofline` and `physics`, written out: µs of each part of a step at the GPU's peak "
         "(`sim.PeakTimes`). `vtwin config show` prints it.",
         default="of `model_config` and `hardware`",
     ),
-    "coefficients": Said(
+    "coefficients": KeyText(
         "The numbers below, all of them but `alpha3`; with `extended`, its own in addition; with `roofline` or "
         "`physics`, those of theirs that differ from the default; `physics` also takes the name of a set that ships: "
         "`dense-2026` (its default without experts), `experts-2026` (where experts were measured), `silicon-2026` "
@@ -90,19 +90,19 @@ LATENCY: Sayings = {
     "coefficients.beta2": _required("µs per decode token of the step."),
     **{f"coefficients.{name}": f"`extended` only. {meaning}" for name, meaning in EXTENDED_MEANINGS.items()},
     "coefficients.scale": "`profiled` only. Factor on the table's times.",
-    "coefficients.step": Said("`profiled` only. µs per step in addition.", default="the table's"),
+    "coefficients.step": KeyText("`profiled` only. µs per step in addition.", default="the table's"),
     **{
-        f"coefficients.{name}": Said(f"`profiled` only. {meaning}", "0")
+        f"coefficients.{name}": KeyText(f"`profiled` only. {meaning}", "0")
         for name, meaning in VIDUR_MEANINGS.items()
     },
-    "table": Said(
+    "table": KeyText(
         "`profiled` only. What `vtwin predictor train` wrote, relative to TWIN.yaml, or a table that ships, by its "
         "name (`vtwin predictor list`). `coefficients` is then optional, and so are its alphas: `alpha0` and `alpha1` "
         "are then what was learned from measured servers.",
         kind="text",
         default="of `model_config` and `hardware`, where one ships",
     ),
-    "tiles": Said(
+    "tiles": KeyText(
         "`extended` only. How much longer the products of a step take than a smooth curve says, by its tokens: pairs "
         "[tokens, factor], straight lines in between. `calibrate --fit` takes them from measured products of the "
         "model on its GPU (`vtwin model info` lists the edges).",
@@ -134,13 +134,13 @@ LATENCY: Sayings = {
         for name in _LATENCIES
         for statistic in ("mean", "p99")
     },
-    "held_out.far": Said(
+    "held_out.far": KeyText(
         "A list: of `ttft`, `tpot` and `e2e`, those whose errors are too large to trust: above 10 %, per request or "
         "of a run's mean, and above what the server differs from itself where a repeat run shows that. Every answer "
         "of the twin says so.",
         default="those above 0.1",
     ),
-    "held_out.far_p99": Said(
+    "held_out.far_p99": KeyText(
         "The same of those whose p99 over the held-out run is too far off.",
         default="those whose `_p99` is above 0.1",
     ),
@@ -148,8 +148,8 @@ LATENCY: Sayings = {
     "`vtwin profiles` shows it. Every answer of a twin whose model, GPU, version or flags are now others says so.",
     "fitted_on.model": "The served model.",
     "fitted_on.gpu": "Its GPU.",
-    "fitted_on.num_gpus": Said("How many GPUs one engine had.", least=1),
-    "fitted_on.tp": Said("How many of them shared each layer.", least=1),
+    "fitted_on.num_gpus": KeyText("How many GPUs one engine had.", least=1),
+    "fitted_on.tp": KeyText("How many of them shared each layer.", least=1),
     "fitted_on.vllm_version": "vLLM's version, as the server or the user told it; absent where nobody did.",
     "fitted_on.flags": f"Flags of `vllm serve`, by name: {', '.join(f'`{name}`' for name in FLAGS)}. "
     "`max_num_batched_tokens` may be smaller, and what the engine simulates may differ.",
@@ -158,17 +158,17 @@ LATENCY: Sayings = {
     "`num_requests`, `rate_per_s`, `concurrency` (requests in flight, mean over time), mean `prompt_tokens` and "
     "`output_tokens`, and the twin's mean error per request there (`ttft`, `tpot`, `e2e`, fractions).",
     "fitted_on.carried_from": "The server whose twin this one was made from (`calibrate --from`).",
-    "defaults": Said(
+    "defaults": KeyText(
         "Look the coefficients up in defaults.yaml: `{model, gpu, tp, vllm_version}`.",
         default="this or `coefficients`",
     ),
     "defaults.model": "As Hugging Face names it.",
     "defaults.gpu": "`H100`, `A100-80`, …",
     "defaults.tp": "Tensor parallelism.",
-    "defaults.vllm_version": Said(
+    "defaults.vllm_version": KeyText(
         "The version that the coefficients were fitted to.", default="the newest on record"
     ),
-    "defaults_file": Said(
+    "defaults_file": KeyText(
         "A defaults.yaml of your own, looked at before the one that ships; relative to TWIN.yaml.",
         kind="text",
     ),

@@ -10,4 +10,5 @@ How a fenced block is treated, by its language:
 - ``sh``: for the reader's own endpoint or machine, so it is not run; every command and option of vtwin in it
   must exist, and every make target.
 - ``text``, ``json``, ``csv``: shown, not run.
+- ``diff``: the example of a recipe of CONTRIBUTING.md, made in a copy of the project (``recipes``).
 """

@@ -18,7 +18,7 @@ ROOMS = "traces|sim|observe|replay|calibrate"
 PATH = re.compile(rf"`((?:{ROOMS}|tests|docs)/[\w./-]*|vtwin\.py)`")
 PYTHON_NAME = re.compile(rf"`((?:{ROOMS})(?:\.\w+)+)`")
 TEST_NAME = re.compile(r"`(test_\w+)(…?)`")
-LANGUAGES = {"console", "python", "yaml", "sh", "text", "json", "csv"}
+LANGUAGES = {"console", "python", "yaml", "sh", "text", "json", "csv", "diff"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,8 @@ class Command:
 
 def pages() -> list[Path]:
     """Return every page of the documentation."""
-    return [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    first = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+    return [*first, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks_of(page: Path) -> list[Block]:

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from replay.twin.config_write import dump_config
     from replay.twin.defaults import DefaultsEntry, Provenance, read_defaults
     from replay.twin.defaults_write import write_defaults_entry
-    from replay.twin.on_record import lookup_defaults
     from replay.twin.own.own_code import allowing_code
+    from replay.twin.recorded_coefficients import lookup_defaults
     from replay.twin.twin_config import TwinConfig, check_fits
     from replay.verdict.judged import Judged
 
@@ -111,7 +111,7 @@ _HOMES = {
     "find_sessions": "replay.capacity.question",
     "judge_trace": "replay.simulation.run_verdict",
     "load_config": "replay.twin.config_read",
-    "lookup_defaults": "replay.twin.on_record",
+    "lookup_defaults": "replay.twin.recorded_coefficients",
     "paced": "replay.simulation.pace_band",
     "paced_requests": "replay.trace.pacing",
     "pacing_of": "replay.trace.pacing",

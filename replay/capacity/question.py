@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from replay.capacity.at_paces import with_pace
 from replay.capacity.at_seats import with_assumed_seats
 from replay.capacity.capacity import Capacity, CapacityAsked, capacity_of_draws
+from replay.capacity.capacity_by_pace import with_pace
 from replay.capacity.sessions import SessionCapacity, check_session_limits, is_within, most_sessions
 from replay.console.ready import prepare_engine
 from replay.numbers.argument_ranges import LOAD, SEEDS, THINK_TIME_S

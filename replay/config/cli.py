@@ -53,7 +53,7 @@ def from_serve(asked: StartOptions) -> None:
     """Print a TWIN.yaml to start from: of what starts a server, of a trace's header, or of both."""
     from replay.model import read_model_config
     from replay.twin.start import from_serve
-    from replay.twin.start.first_read import why_not
+    from replay.twin.start.written_twin_check import why_not
     from traces import ConfigError
 
     if asked.gpu is None and (asked.model_config is not None or asked.tp is not None):

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from replay.capacity.at_paces import GainAtPaces, gain_at_paces
 from replay.capacity.capacity import (
     BURSTS,
     MOST_TRIES,
@@ -24,6 +23,7 @@ from replay.capacity.capacity import (
     num_drawn,
     searched,
 )
+from replay.capacity.capacity_by_pace import GainAtPaces, gain_at_paces
 from replay.console.progress import Step
 from replay.numbers.t_interval import half_width
 from replay.search.beyond_fit import beyond_fit

@@ -20,7 +20,7 @@ from replay.twin.keys.latency_keys import LATENCY
 from replay.twin.kv_cache.groups import GROUP_KEYS
 from replay.twin.kv_cache.match_unit import UNIT, UNIT_KEY
 from replay.twin.kv_cache.retention_interval import INTERVAL, RETENTION_KEY
-from replay.twin.on_record import Wanted
+from replay.twin.recorded_coefficients import Wanted
 from sim import DEFAULT_VERSION, KNOWN_VERSIONS, EngineConfig
 from sim.latency import Extended, Profiled
 

@@ -24,7 +24,9 @@ from replay.twin.hardware import peak_of, read_shape
 from replay.twin.keys.key import keys_held_by, names_under
 from replay.twin.keys.latency_keys import ANALYTIC, EXTENDED_MEANINGS, LATENCY, LATENCY_MODELS
 from replay.twin.keys.read_keys import refuse_missing, values_of
-from replay.twin.on_record import (
+from replay.twin.own.custom_model import build, load_class
+from replay.twin.profiled_table import LEARNED, StepTableFile, read_profiled, read_step_tables
+from replay.twin.recorded_coefficients import (
     Found,
     Wanted,
     find_on_record,
@@ -32,8 +34,6 @@ from replay.twin.on_record import (
     shape_of_shipped,
     too_fast,
 )
-from replay.twin.own.custom_model import build, load_class
-from replay.twin.profiled_table import LEARNED, StepTableFile, read_profiled, read_step_tables
 from replay.twin.step_tables.shipped_tables import ShippedTable, table_called, table_for
 from sim import DEFAULT_VERSION, InvalidConfig, minor_version
 from sim.latency import ALPHAS, Blackbox, Extended, LatencyModel, PeakTimes, Physics

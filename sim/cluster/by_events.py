@@ -10,8 +10,8 @@ import numpy as np
 from sim.cluster.cluster_config import ClusterConfig
 from sim.cluster.cluster_work import ClusterWork
 from sim.cluster.results.attempts import with_attempts
+from sim.cluster.results.cluster_results import results_of
 from sim.cluster.results.finished import ClusterSimulation
-from sim.cluster.results.of_world import results_of
 from sim.cluster.results.watching import Watch
 from sim.cluster.run.beginning.prepare import new_world
 from sim.cluster.run.changes.operations import Operations

@@ -47,7 +47,7 @@ NOT_COMPILED = (
     "cluster/cluster_ready.py",
     "cluster/results/finished.py",
     "cluster/results/horizon.py",
-    "cluster/results/of_world.py",
+    "cluster/results/cluster_results.py",
     "cluster/results/watching.py",
     "cluster/ship.py",
     "cluster/cluster_simulation.py",

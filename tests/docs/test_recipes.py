@@ -51,7 +51,7 @@ assert took_us(costs | {"lora_evict_us": 50}, adapters=(0, 1, 0)) == [1300, 1350
 twin = Path(tmp, "twin.yaml")
 twin.write_text("engine: {max_num_seqs: 4, num_gpu_blocks: 99, lora_evict_us: 50}\\n"
                 "latency:\\n  model: blackbox\\n"
-                "  coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 9, beta1: 1, beta2: 1}}\\n")
+                "  coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 9, beta1: 1, beta2: 1}\\n")
 assert load_config(twin).engine.lora_evict_us == 50
 """,
     "Add a feature of the engine": SIMULATED

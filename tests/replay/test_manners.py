@@ -11,7 +11,7 @@ import pytest
 
 import vtwin
 from replay.model.hf_config import read_model_config
-from replay.twin.on_record import lookup_defaults
+from replay.twin.recorded_coefficients import lookup_defaults
 from tests.traces.made import small_trace
 from traces import ConfigError, read_trace, write_trace
 from traces.workload import trace_from_options

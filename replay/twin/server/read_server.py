@@ -37,9 +37,9 @@ from replay.twin.kv_cache.of_model import GroupsOfModel, groups_of_model
 from replay.twin.kv_cache.offload import Offloaded, rules_of_tier, with_offload
 from replay.twin.kv_cache.retention_interval import with_retention
 from replay.twin.latency import Chosen, check_keys, read_latency
-from replay.twin.on_record import shape_of_shipped
 from replay.twin.placeholder import placeholder_notes
 from replay.twin.profiled_table import profile_notes
+from replay.twin.recorded_coefficients import shape_of_shipped
 from replay.twin.server.cuda_graphs import eager_notes, with_launch, without_captured_sizes
 from replay.twin.server.engine_section import (
     as_settings,

@@ -401,7 +401,7 @@ def _gaps(
 def _latency(start: Start, gpu: str | None) -> list[str]:
     if gpu is None:
         return ["  model: blackbox", f"  coefficients: {GUESS}"]
-    from replay.twin.on_record import lookup_defaults
+    from replay.twin.recorded_coefficients import lookup_defaults
 
     if start.model is None:
         raise ConfigError("model: got nothing, expected the header to name it: the defaults go by it")

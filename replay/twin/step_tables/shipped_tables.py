@@ -11,8 +11,8 @@ from replay.model.gpus import find_gpu
 from replay.model.kernels.latent_kernels import served_on
 from replay.model.layout import Hardware, Layout
 from replay.model.shape import ModelShape
-from replay.twin.on_record import made_as
 from replay.twin.profiled_table import StepTableFile
+from replay.twin.recorded_coefficients import made_as
 from replay.twin.step_tables.packed_table import read_packed
 
 FOLDER = Path(__file__).with_name("measured")

@@ -16,7 +16,7 @@ from replay.twin.config_keys import all_keys
 from replay.twin.hardware import read_shape
 from replay.twin.keys.latency_keys import ANALYTIC, FITTED, LATENCY_CLASSES
 from replay.twin.keys.overlay import Setting
-from replay.twin.what_if.read_by import (
+from replay.twin.what_if.readers_of_keys import (
     BY_DEFAULTS,
     MM_ENCODER_TP_MODE,
     NEEDS,

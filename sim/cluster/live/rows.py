@@ -17,7 +17,7 @@ from sim.cluster.fleet import ROWS_OF_TABLE
 from sim.cluster.gateway.eviction import ROWS_OF_SHEDDABLE
 from sim.cluster.gateway.queue import ROWS_OF_QUEUE
 from sim.cluster.routing.router_state import Router
-from sim.cluster.run.changes.to_come import rows_of_events
+from sim.cluster.run.changes.work_left import rows_of_events
 from sim.cluster.run.driving import Driver
 from sim.cluster.run.world import NEVER, ROWS_OF_WORLD, World
 from sim.cluster.transfer.kv_links import ROWS_OF_LINKS

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from replay.capacity import at_paces, binding
-from replay.capacity.at_paces import GainAtPaces
+from replay.capacity import binding, capacity_by_pace
 from replay.capacity.capacity import (
     BURSTS,
     NARROW,
@@ -22,6 +21,7 @@ from replay.capacity.capacity import (
     _ratio,
     num_drawn,
 )
+from replay.capacity.capacity_by_pace import GainAtPaces
 from replay.numbers.t_interval import half_width
 from replay.search.evaluation import GROWN, THROUGHPUT, Evaluation
 from replay.search.highest import HighestRate
@@ -204,13 +204,13 @@ def test_a_pace_moves_a_gain_by_what_it_does_to_one_server_more_than_to_the_othe
     """A gain of 100 %, of 89 % with longer steps and 100 % with shorter ones."""
     rates = {("own", 1): 10.0, ("own", 1.1): 9.0, ("own", 0.9): 11.0}
     rates |= {("best", 1): 20.0, ("best", 1.1): 17.0, ("best", 0.9): 22.0}
-    monkeypatch.setattr(at_paces, "paced", lambda twin, factor: (twin[0], round(factor, 2)))
-    monkeypatch.setattr(at_paces, "_capacity", lambda _trace, twin, _limits, near: rates[twin])  # noqa: ARG005
+    monkeypatch.setattr(capacity_by_pace, "paced", lambda twin, factor: (twin[0], round(factor, 2)))
+    monkeypatch.setattr(capacity_by_pace, "_capacity", lambda _trace, twin, _limits, near: rates[twin])  # noqa: ARG005
     pair = [
         ((name, 1), SimpleNamespace(rate_per_s=rate, requests_to_last=0))
         for name, rate in (("own", 10.0), ("best", 20.0))
     ]
-    found = at_paces.gain_at_paces(*pair, [()], (), delta=0.1, drawing=None)  # type: ignore[arg-type]
+    found = capacity_by_pace.gain_at_paces(*pair, [()], (), delta=0.1, drawing=None)  # type: ignore[arg-type]
     assert found is not None
     assert (found.down, found.up) == pytest.approx((math.log(2 / (17 / 9)), 0.0))
 

@@ -21,7 +21,7 @@ from replay.twin.defaults import (
     version_text,
 )
 from replay.twin.defaults_write import number, render_entry, scalar, write_defaults_entry
-from replay.twin.on_record import lookup_defaults
+from replay.twin.recorded_coefficients import lookup_defaults
 from sim.latency import Extended
 from traces.errors import ConfigError
 

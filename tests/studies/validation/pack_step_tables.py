@@ -19,8 +19,8 @@ from calibrate.predictor.build import train
 from calibrate.predictor.cache import default_cache
 from calibrate.predictor.measured import ProfileQuery
 from replay.model import find_gpu
-from replay.twin.on_record import made_as
 from replay.twin.profiled_table import StepTableFile, model_of
+from replay.twin.recorded_coefficients import made_as
 from replay.twin.step_tables.packed_table import write_packed
 from replay.twin.step_tables.shipped_tables import FOLDER, HEAD, KERNELS, SERVERS, ShippedTable, row_of
 from tests.studies.validation.scoreboard.points import all_points, broken, default_data

@@ -37,7 +37,7 @@ from sim.cluster.run.changes.requests_of_instance import (
     requests_on,
     turn_back,
 )
-from sim.cluster.run.changes.to_come import has_events, has_unheard
+from sim.cluster.run.changes.work_left import has_events, has_unheard
 from sim.cluster.run.prefill_to_decode import PREFILL
 from sim.cluster.run.world import FOREVER, NEVER, World
 from sim.config import InvalidConfig

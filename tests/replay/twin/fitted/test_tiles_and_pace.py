@@ -13,8 +13,8 @@ import pytest
 
 import vtwin
 from replay import load_config
-from replay.capacity.at_paces import with_pace
 from replay.capacity.capacity import capacity_of_draws
+from replay.capacity.capacity_by_pace import with_pace
 from replay.search.workload_draws import drawing_of, searchable
 from replay.twin.config_write import dump_config
 from replay.twin.defaults import DefaultsEntry, Provenance, read_defaults

@@ -17,7 +17,7 @@ from replay.twin.config_read import load_config
 from replay.twin.keys.overlay import Setting
 from replay.twin.own.own_code import allowing_code
 from replay.twin.twin_config import TwinConfig
-from replay.twin.what_if.read_by import KINDS, MM_ENCODER_TP_MODE, NEEDS, READ_BY, readers_of
+from replay.twin.what_if.readers_of_keys import KINDS, MM_ENCODER_TP_MODE, NEEDS, READ_BY, readers_of
 from replay.twin.what_if.unanswered import kind_of
 from sim import EngineConfig, Images, KVCacheGroup, Requests, simulate
 from sim.latency import Extended, LatencyModel

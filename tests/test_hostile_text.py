@@ -369,9 +369,6 @@ PRINTERS = {
     "traces/console/help.py": "a command's help, as click writes it",
     "calibrate/report/terminal.py": "tables of rich, each cell through terminal",
     "observe/selfcheck/reference_server.py": "a port, to the process that started it",
-    "traces/tables/trace_reference.py": "a page of the documentation",
-    "traces/workload/workload_reference.py": "a page of the documentation",
-    "replay/twin/config_keys.py": "a page of the documentation",
 }
 CALLED = {"print", "typer.echo", "typer.secho", "click.echo", "click.secho"}
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from observe.plan.observed_columns import COLUMN_COVERAGE as OBSERVED
-from replay.fleet.fleet_coverage import FLEET_COVERAGE
-from replay.trace.column_coverage import COLUMN_COVERAGE as SIMULATED
-from replay.trace.column_coverage import HEADER_COVERAGE
 from replay.twin.start.flag_table import FLAGS, coverage_of
+from tests.docs.coverage_rows.column_coverage import COLUMN_COVERAGE as SIMULATED
+from tests.docs.coverage_rows.column_coverage import HEADER_COVERAGE
+from tests.docs.coverage_rows.fleet_coverage import FLEET_COVERAGE
+from tests.docs.coverage_rows.observed_columns import COLUMN_COVERAGE as OBSERVED
+from tests.docs.coverage_rows.spec_coverage import spec_coverage
+from tests.docs.reference_pages.workload_spec_page import SECTIONS
 from traces.coverage import Coverage
 from traces.schema import REQUEST_FIELDS
-from traces.workload.spec.spec_coverage import spec_coverage
-from traces.workload.workload_reference import SECTIONS
 
 HEAD = """\
 # What becomes of what is given

@@ -10,28 +10,28 @@ from typing import Any
 import numpy as np
 import pytest
 
-from observe.plan.observed_columns import COLUMN_COVERAGE as OBSERVED
 from replay import TwinConfig, pacing_of, run, simulate_trace
 from replay.fleet.check.cluster_load import load_of
 from replay.fleet.check.drawn_requests import Stream
-from replay.fleet.fleet_coverage import FLEET_COVERAGE
 from replay.fleet.inputs.fleet_workload import workload_of_trace
-from replay.trace.column_coverage import COLUMN_COVERAGE, HEADER_COVERAGE
 from replay.trace.simulation_summary import summarize
 from replay.trace.trace_notes import trace_notes
 from replay.twin.start.flag_table import FLAGS, KnownFlag
 from replay.twin.start.from_serve import start_from_serve, twin_text
 from sim import Blackbox, EngineConfig
 from tests.docs.coverage import coverage_page
+from tests.docs.coverage_rows.column_coverage import COLUMN_COVERAGE, HEADER_COVERAGE
+from tests.docs.coverage_rows.fleet_coverage import FLEET_COVERAGE
+from tests.docs.coverage_rows.observed_columns import COLUMN_COVERAGE as OBSERVED
+from tests.docs.coverage_rows.spec_coverage import COLUMNS_OF, DRAWN, OTHERWISE, spec_coverage
+from tests.docs.reference_pages.workload_spec_page import SECTIONS
 from traces import Header, Trace, has_tree, make_trace
 from traces.errors import ConfigError
 from traces.header import KVOffload, ServerInfo, SpecDecode
 from traces.schema import FIELDS
 from traces.workload import synth
 from traces.workload.spec.fields import Section, key, text
-from traces.workload.spec.spec_coverage import COLUMNS_OF, DRAWN, OTHERWISE, spec_coverage
 from traces.workload.spec.spec_read import parse_spec
-from traces.workload.workload_reference import SECTIONS
 
 # complete
 

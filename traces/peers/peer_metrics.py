@@ -223,17 +223,3 @@ def own_figure(given: str) -> str:
     if not found.path:
         return found.note
     return f"it is {found.path} of vtwin {found.command} --json" + (f" ({found.note})" if found.note else "")
-
-
-def page() -> str:
-    """Return docs/reference/metric-names.md without its heading: a table of all names."""
-    lines = ["| name | whose | here | `--slo` | note |", "|---|---|---|---|---|"]
-    for name, each in sorted(
-        PEER_METRICS.items(), key=lambda item: (item[1].whose.removeprefix("the "), item[0])
-    ):
-        here = f"`{each.path}` of `{each.command}`" if each.path else "-"
-        limit = f"`{each.limit}`" if each.limit else "-"
-        lines.append(
-            f"| `{name}` | {each.whose.removesuffix(chr(39) + 's')} | {here} | {limit} | {each.note} |"
-        )
-    return "\n".join(lines) + "\n"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from observe.plan.observed_columns import COLUMN_COVERAGE
 from observe.record.trace_row import OUTCOME_COLUMNS, WORKLOAD_COLUMNS
+from tests.docs.coverage_rows.observed_columns import COLUMN_COVERAGE
 from tests.observe.servers import observed, serving
 from tests.observe.workloads import workload
 from traces import ClosedLoop

@@ -8,8 +8,8 @@ from replay.model.card import card, document
 from replay.model.gpu_memory import Serving, kv_cache_size
 from replay.model.gpus import find_gpu
 from replay.model.hf_config import read_model_config
-from replay.model.models_reference import reference_page
 from replay.model.shipped_models import shipped_models
+from tests.docs.reference_pages.models_page import models_page
 from traces import ConfigError
 from traces.facts import terminal_lines
 
@@ -19,7 +19,7 @@ B300 = find_gpu("B300")
 def test_every_model_s_row_says_what_model_info_says() -> None:
     rows = {
         cells[0].strip("`"): cells[1:]
-        for line in reference_page().splitlines()
+        for line in models_page().splitlines()
         if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == 7
     }
     assert set(shipped_models()) <= set(rows)

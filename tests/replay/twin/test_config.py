@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replay.console.twins import check_starts
-from replay.twin.config_keys import all_keys, engine_keys, reference_page
+from replay.twin.config_keys import all_keys, engine_keys
 from replay.twin.config_read import load_config
 from replay.twin.config_write import coefficients_of, dump_config
 from replay.twin.keys.latency_keys import EXTENDED_MEANINGS
@@ -400,13 +400,6 @@ def test_every_field_is_explained() -> None:
     assert all(key.meaning for key in engine_keys())
     own = {field.name for field in fields(Extended)} - {field.name for field in fields(Blackbox)}
     assert set(EXTENDED_MEANINGS) == own - {"seed", "tiles"}  # tiles stand beside the coefficients
-
-
-def test_the_reference_page_is_what_the_table_says() -> None:
-    page = ROOT / "docs" / "reference" / "config.md"
-    assert page.read_text() == reference_page(), (
-        "run: python -m replay.twin.config_keys > docs/reference/config.md"
-    )
 
 
 def test_every_documented_key_is_accepted(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import yaml
 from scipy import stats
 
 from tests.docs.pages import blocks_of
+from tests.docs.reference_pages.workload_spec_page import DRAWS
 from traces.errors import ConfigError
 from traces.header import SLOTarget
 from traces.workload import load_spec, synth
@@ -31,7 +32,6 @@ from traces.workload.lengths import (
 from traces.workload.model import ActiveWindow, Arrival, Client, OpenLoop, UserLoop, Workload
 from traces.workload.spec.sections import DISTRIBUTIONS
 from traces.workload.spec.spec_read import parse_spec
-from traces.workload.workload_reference import DRAWS, reference_page
 
 PAGE = Path(__file__).parents[4] / "docs/reference/workload-spec.md"
 BLIS_SAMPLE = Path(__file__).parents[1] / "data" / "workload_v2.yaml"
@@ -608,9 +608,7 @@ def test_a_drain_sends_half_of_what_a_full_rate_would() -> None:
 # the page
 
 
-def test_the_reference_page_is_made_of_the_tables() -> None:
-    hint = "run: python -m traces.workload.workload_reference > docs/reference/workload-spec.md"
-    assert PAGE.read_text(encoding="utf-8") == reference_page(), hint
+def test_the_page_says_of_every_distribution_what_it_draws() -> None:
     assert set(DRAWS) == set(DISTRIBUTIONS)
 
 

@@ -25,7 +25,7 @@ what they were compared with, and the published number of parameters that they a
 """
 
 
-def reference_page() -> str:
+def models_page() -> str:
     """Return the page."""
     shapes = [read_model_config(name) for name in sorted(shipped_models(), key=str.lower)]
     return "\n".join([HEAD + "\n".join(map(_model, shapes)), *_aliases(), *_families(), *_gpus()]) + "\n"

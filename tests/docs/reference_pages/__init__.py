@@ -1,0 +1,1 @@
+"""Pages of docs/reference, each made from the tables that the code goes by."""

@@ -71,7 +71,7 @@ class ComparedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """Of each block of requests that was held out: the mean robust ``loss``, and how far the mean ``pace`` is off.
+    """The mean robust ``loss`` of each block of requests that was held out, and how far its mean ``pace`` is off.
 
     ``pace``: mean log(simulated / observed) of E2E, of an overloaded trace of when its answers were done.
     """

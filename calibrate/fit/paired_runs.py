@@ -233,7 +233,7 @@ class ChangePlane:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """By how much latencies grew from the plain run to the other, observed: µs, [METRICS, requests].
+    """How much observed latencies grew from the plain run to the other: µs, [METRICS, requests].
 
     ``before_us``: the plain run's latencies; ``plain_us``: the same, simulated; ``gaps``: output tokens but the first;
     ``rows``: the requests that both runs finished. ``with_costs``: the twin of the other run under given costs.

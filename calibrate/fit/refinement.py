@@ -33,7 +33,7 @@ SHAPE_SHARE = 0.4
 """Distance of the later surfaces' points, as a share of the remaining uncertainty: planes hold there."""
 MANY_REQUESTS = 1500
 POINTS_OF_MANY = 8
-"""Of this many requests, fewer points per coefficient show the slopes as well."""
+"""Points per coefficient with ``MANY_REQUESTS`` or more: they are less noisy, so fewer show the slopes as well."""
 ROUNDS = 2
 """How often the place is moved to the minima of the surfaces around it."""
 NUM_AVERAGED = 3

@@ -44,7 +44,7 @@ FCFS, BY_URGENCY = 0, 1
 """How the queue is ordered: by arrival in a list, or by each request's ``urgency`` in a heap."""
 
 ALL_COMPILE = 2
-"""Of ``head_is_blocked``: every request that waits, waits for a grammar."""
+"""``head_is_blocked`` where every waiting request waits for its grammar."""
 
 REQUEST = np.dtype(
     [

@@ -25,10 +25,10 @@ from sim.versions import ASKED, VersionRules, rules_of
 FIRST_LOG_LENGTH = 4096
 
 NUM_FINGERS = 1024
-"""Of ``State.fingers``: among a million requests that wait to join, one passes some five hundred."""
+"""Rows of ``State.fingers``. With a million requests that wait to join, one that joins passes some five hundred."""
 
 SPANS_PER_REQUEST = 4
-"""Of an engine's log: a request starts and ends a run of equal steps, and a step of a prompt lasts longer."""
+"""Rows of an engine's log for each request: it starts and ends a run of equal steps, and its prompt's step is longer."""
 
 
 def size_for(config: EngineConfig, requests: Requests) -> tuple[int, int]:

@@ -155,6 +155,7 @@ def hand_out_blocks(s: State, num_steps: int) -> int:
     """Give each request its new blocks step by step; return how many steps found enough, at most ``num_steps``."""
     settings, queues, current = s.engine[0].settings, s.engine[0].queues, s.engine[0].current_step
     k = 0
+    # A step takes all of its blocks or none: where they lack, the step is taken singly, which may have to preempt.
     for step in range(num_steps):
         i = s.first_in_round[k]
         num_needed = 0
@@ -410,6 +411,8 @@ def start_jump(s: State, until_us: int, start_us: int) -> int:
         return 0
     if settings.has_traits and not describe_running(s, 0):
         return 0
+    # The plan has as many steps as time allows, but blocks may last for fewer. The latency model's slow state must then
+    # be that of the last step taken, not of the last one planned.
     duty, duty_time_us = clock.compute_duty, clock.duty_time_us
     num_steps = plan_steps(s, most, until_us, start_us)
     if not has_all_blocks:

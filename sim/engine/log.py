@@ -16,7 +16,7 @@ SCHEDULED, UPDATED = 1, 2
 
 BINS_PER_DOUBLING = 256
 NUM_BINS = 32 * BINS_PER_DOUBLING
-"""Of ``State.step_times`` and ``step_tokens``, see ``bin_of``."""
+"""How many bins ``State.step_times`` and ``step_tokens`` have: ``bin_of`` says which holds a value."""
 
 
 @part

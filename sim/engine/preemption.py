@@ -81,7 +81,9 @@ def preempt(s: State, request: int) -> None:
     r.status = PREEMPTED
     if request < len(s.preempted_us):  # a fleet's engines go without
         s.preempted_us[request] -= s.engine[0].clock.now_us
-    r.num_computed_tokens = 0
+    r.num_computed_tokens = (
+        0  # it begins anew, but for what the prefix cache still has when it is admitted again
+    )
     if s.engine[0].settings.keeps_placeholders == 0:
         r.num_stale_output_tokens = r.num_in_flight_tokens
         r.num_output_placeholders = 0
@@ -121,6 +123,8 @@ def preempt_until_it_fits(s: State, batch: int, request: int, num_tokens: int) -
         if settings.defers_block_frees and is_being_written(s, batch, s.running[index]):
             return False
         victim = remove_running_at(s, index)
+        # With fcfs the victim is the last of ``running``, which this step has not reached. With other policies it may
+        # have its share already; it then stood before the request in hand, whose place moves up.
         if settings.policy != FCFS:
             was_scheduled = take_out_of_batch(s, batch, victim)
             if was_scheduled or (index < current.req_index and settings.moves_cursor_for_every_victim):

@@ -83,6 +83,8 @@ def num_new_tokens_of_running(s: State, request: int, threshold: int) -> int:
     in_flight = r.num_output_placeholders
     if settings.may_sit_out and has_to_sit_out(s, request):
         return 0
+    # A batch in flight may bring the last token: then there is nothing to schedule. The scheduler knows this of
+    # max_tokens alone; of an EOS it hears one step too late, as vLLM's does.
     num_tokens_then = r.num_computed_tokens + 2 - in_flight  # with what is in flight, and one more
     if (
         in_flight > 0
@@ -140,7 +142,9 @@ def schedule_running(s: State, batch: int, threshold: int) -> None:
     while current.req_index < queues.num_running and current.token_budget > 0:
         request = s.running[current.req_index]
         num_tokens = num_new_tokens_of_running(s, request, threshold)
-        if num_tokens <= 0:
+        if (
+            num_tokens <= 0
+        ):  # those behind it may still have tokens to compute: it is passed over, not waited for
             current.req_index += 1
             continue
         if not finds_slots(s, request, num_tokens) and not preempt_until_it_fits(
@@ -261,6 +265,8 @@ def schedule_waiting(s: State, batch: int, threshold: int) -> None:
         request = peek_request(s)
         if may_skip and skips_head(s, batch, request):
             continue
+        # This only looks; ``admit`` touches the blocks. A request that does not fit must leave the order of eviction
+        # as it was.
         num_evictable = get_computed_blocks(s, request)
         answer = ask_elsewhere(s, request, num_evictable) if settings.has_loads else HAS_NONE
         if answer == IS_ASIDE:
@@ -396,6 +402,8 @@ def schedule(s: State, batch: int) -> None:
         threshold = effective_long_prefill_threshold(s)
         schedule_running(s, batch, threshold)
         current.has_company = b.num_entries > 0
+        # Whoever was preempted stands at the head of the queue: to admit others now would give them the blocks that it
+        # was preempted for.
         if current.num_preempted == 0 and (not settings.has_loads or schedule_held(s, batch, threshold)):
             schedule_waiting(s, batch, threshold)
     end_features(s, batch)

@@ -53,7 +53,7 @@ def finish(s: State, request: int) -> None:
         s.engine[0].totals,
     )
     r = s.requests[request]
-    slot = r.slot
+    slot = r.slot  # what is freed below forgets it, and ``keep_row`` needs it
     num_to_pin = num_blocks_to_pin(s, request) if settings.session_kv_ttl_us > 0 else NEVER
     let_go_of_inputs(s, request)
     if settings.has_kv_offloading:
@@ -148,6 +148,7 @@ def update_from_output(s: State, batch: int, now_us: int) -> None:
             r.num_stale_output_tokens -= entry.num_tokens
             if settings.is_kv_producer:  # the blocks that it would hand on are gone
                 continue
+        # An async engine had scheduled it once more before it heard of its end: that step's token is nobody's.
         if r.status == FINISHED or r.status == ABORTED:  # noqa: PLR1714 - numba compares scalars
             continue
         num_accepted = take_drafts_back(s, batch, i, is_stale)

@@ -290,7 +290,10 @@ def take_first_pending(s: State) -> None:
 
 @part
 def note_taken_in(s: State, request: int, time_us: int) -> None:
-    """Note when the engine, between two steps, found a request in its queue, if that was not noted yet."""
+    """Note when the engine, between two steps, found a request in its queue, if that was not noted yet.
+
+    A jump notes it for those that come while it lasts; what a later step would note then counts no more.
+    """
     if s.taken_in_us[request] == NEVER:
         s.taken_in_us[request] = time_us
 

@@ -14,10 +14,10 @@ HOURS_PER_DAY = 24.0
 ASSURANCE = 0.99
 """The share of the time in which enough are up, for the spare that is reported beside the average one."""
 MOST_SPARE = 64
-"""Times the average number. One node of many that are seldom up takes the most: -ln(1 - assurance) times the average,
-36.7 with the largest float below 1."""
+"""The search for a number of nodes ends at this many times the average. One node needed of many that are seldom up
+takes the most: -ln(1 - assurance) times the average, which is 36.7 with the largest float below 1."""
 SPARE_STRIDE = 0.01
-"""Of many nodes little more than the average is enough."""
+"""The search first tries the average number and this share more: with many nodes, little more is enough."""
 
 
 def availability(failures_per_node_day: float, mttr_hours: float) -> float:

@@ -1,4 +1,4 @@
-"""Models whose layers are of several kinds: what of each, by the fields that their config.json says it in.
+"""Models whose layers are of several kinds: how many of each, read from the fields that each model's config.json has.
 
 Weights are counted as vllm 0.32.0 makes them (``model_executor/models``, ``models``), norms and biases left out.
 """

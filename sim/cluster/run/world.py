@@ -191,4 +191,4 @@ class World(NamedTuple):
 
 
 ROWS_OF_WORLD = ("rows", "journeys", "transfers", "timeouts_us", "deadline_us", "forced")
-"""Of ``World``, the arrays with a row per request."""
+"""The arrays of ``World`` with a row per request."""

@@ -45,7 +45,7 @@ def get_new_block(s: State) -> int:
 def touch(s: State, block: int) -> None:
     """Add a reference to a cached block; a block that no request held leaves the free queue."""
     b = s.blocks[block]
-    if b.ref_cnt == 0:
+    if b.ref_cnt == 0:  # it was free, and kept its content: a hit takes it back before it is given to another
         unlink_free(s, block)
         s.engine[0].queues.num_free_blocks -= 1
     b.ref_cnt += 1

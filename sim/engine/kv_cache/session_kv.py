@@ -4,11 +4,11 @@ It is not vLLM's: there a block that no request holds goes as soon as it is the 
 "Continuum: Efficient and Robust Multi-Turn LLM Agent Scheduling with KV Cache Time-to-Live", 2025 (arXiv 2511.02230),
 pins the blocks of a program that waits for a tool. Its rules, here with one TTL for all:
 
-1. A request that has all its tokens, and that others go on from, keeps a reference to each block of its that they can
+1. A request that has all its tokens, and that others go on from, keeps a reference to each of its blocks that they can
    find: the leading ones, whose contents are named.
 2. It lets go of them when all that go on from it were admitted, or when the TTL is over, at the first step that is
    scheduled then or later. While one that came in time waits in the queue, the TTL does not end. They go to the back
-   of the free queue, the last block first, as those of a request do that ends.
+   of the free queue, the last block first, as the blocks of a finished request do.
 3. A running request that finds no block for its next tokens takes pins away before it preempts any. The head of the
    queue does so only when no request runs: else it waits for those that run. So no request waits for ever.
 4. The pin of the session that began last goes first; of one session, the newest. The head's own goes last.
@@ -117,7 +117,7 @@ def unpin_expired(s: State) -> None:
 
 @phase
 def note_waiting(s: State, request: int) -> None:
-    """Keep the pin that a request goes on from which joins the queue in time (2)."""
+    """Keep a pin until its session's next round, which joins the queue, is admitted, if the TTL has not ended (2)."""
     before = s.lineage[request].goes_on_from
     if before != NO_PIN and s.session_pins[before].num_blocks > 0:
         p = s.session_pins[before]
@@ -127,7 +127,7 @@ def note_waiting(s: State, request: int) -> None:
 
 @phase
 def leave_pin(s: State, request: int) -> None:
-    """Release what a request goes on from that is admitted, or gone, when it was the last of them (2)."""
+    """Release a pin when the last request that goes on from it is admitted or gone (2)."""
     before = s.lineage[request].goes_on_from
     if before == NO_PIN:
         return

@@ -12,7 +12,7 @@ NEVER_PADS, PADS_OR_WAITS, PADS_WHERE_IT_FITS, PADS_BESIDE_HITS = 0, 1, 2, 3
 
 
 class DraftArrays:
-    """Of engines that speculate."""
+    """Arrays of engines that speculate."""
 
     __slots__ = ()
 

@@ -20,7 +20,7 @@ UNSHARED = -2
 """In place of a key: a block's content is cached, and no request but its own could ask for it."""
 
 NO_OWNER = 0xFFFFFFFF
-"""Of such a block: no request can find it any more."""
+"""The owner of an unshared block that no request can find any more."""
 
 KV_CACHE_GROUP = np.dtype(
     [

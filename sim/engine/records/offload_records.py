@@ -34,8 +34,8 @@ CHUNK = np.dtype(
 """A block's worth of host memory of native offloading; row 0 is the head of the ring."""
 
 FENCE = np.dtype([("first_chunk", np.uint32), ("step", np.int64)], align=True)
-"""Of a block of the GPU: chunks that are being stored from it for requests that are gone; the last step that gave it to
-a request."""
+"""What guards a block of the GPU: the chunks that are being stored from it for requests that are gone, and the last
+step that gave it to a request."""
 
 KV_JOB = np.dtype(
     [
@@ -108,7 +108,7 @@ HANDED_STATE = np.dtype(
 """A state that has entered the prefix cache, for the step's stores."""
 
 COUNTED = np.dtype([("next", np.uint32), ("previous", np.uint32), ("num_offers", np.int64)], align=True)
-"""Of each content: how often it was offered for storing, in a ring by when it last was; row 0 is its head, row k + 1
+"""How often a content was offered for storing, in a ring by when it last was. Row 0 is the ring's head, row k + 1 is
 key k."""
 
 KV_OFFLOAD = np.dtype(

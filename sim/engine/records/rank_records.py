@@ -9,7 +9,7 @@ from sim.engine.records.feature import FeatureRecords, PerRequest
 
 
 class RankArrays:
-    """Of engines that compute prompts in common steps."""
+    """Arrays of engines that compute prompts in common steps."""
 
     __slots__ = ()
 

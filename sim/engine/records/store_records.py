@@ -26,7 +26,7 @@ KV_STORE = np.dtype([("num_blocks", np.int64), ("num_offers", np.int64)], align=
 
 
 class StoreArrays:
-    """Of all that share a store; empty without one."""
+    """Arrays of all engines that share a store; empty without one."""
 
     __slots__ = ()
 

@@ -53,7 +53,7 @@ ROLES = ("shared", "prefill", "decode")
 """In the order of their codes (``handoff``)."""
 
 NO_LIMIT = 1 << 31
-"""Of adapters on an instance."""
+"""More adapters than an instance can have."""
 
 CACHE_LOG_LENGTH = 8192
 """Size of an engine's log of contents that came or went: after more of them all contents are examined."""

@@ -38,7 +38,7 @@ def is_at_prompt_end(
 ) -> bool:
     """Return whether a prompt that repeats this one, or goes on from it, needs a block of its end.
 
-    The last token of a repeated prompt is computed again; of drafts' groups a hit drops a block.
+    The last token of a repeated prompt is computed again. Where drafts read ahead, a hit loses its last block.
     """
     settings = s.engine[0].settings
     alignment = settings.hit_alignment

@@ -28,7 +28,7 @@ NUM_FINGERS = 1024
 """Rows of ``State.fingers``. With a million requests that wait to join, one that joins passes some five hundred."""
 
 SPANS_PER_REQUEST = 4
-"""Rows of an engine's log for each request: it starts and ends a run of equal steps, and its prompt's step is longer."""
+"""Rows of an engine's log for each request: it starts and ends a run of equal steps; its prompt's step is longer."""
 
 
 def size_for(config: EngineConfig, requests: Requests) -> tuple[int, int]:

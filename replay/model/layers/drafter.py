@@ -12,10 +12,10 @@ from replay.model.shape import ModelShape, Precision
 class Drafter:
     """Layers that run once for each draft.
 
-    ``shape``: its layers as a model of their own, in ``num_modules`` that take turns. ``joining_parameters``:
-    weights of the products that join embeddings and hidden states into its input, in the model's own type. Every GPU
-    holds all of them, unless ``splits_joining``. ``has_head``, ``has_embedding``: it has its own, a head for each module, and does
-    not use the model's. ``num_embedded``: tokens in its embedding; 0 means as many as its head gives.
+    ``shape``: its layers as a model of their own, in ``num_modules`` that take turns. ``joining_parameters``: weights,
+    in the model's own type, of the products that join embeddings and hidden states into its input. Every GPU holds all
+    of them, unless ``splits_joining``. ``has_head``, ``has_embedding``: it has its own, a head for each module, and
+    does not use the model's. ``num_embedded``: tokens in its embedding; 0 means as many as its head gives.
     """
 
     shape: ModelShape

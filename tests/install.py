@@ -12,16 +12,11 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.twins import SIXTEEN_SEATS
 from tests.wheel import PYTHONS, build, interpreter, run
 
 MOST_CPU_S = 5.0
 """Until the first replay's result, user and system."""
-TWIN = """\
-engine: {max_num_seqs: 16, max_num_batched_tokens: 512, num_gpu_blocks: 400, max_model_len: 2048}
-latency:
-  model: blackbox
-  coefficients: {alpha0: 500, alpha1: 2, alpha2: 0, beta0: 6000, beta1: 10, beta2: 20}
-"""
 FLEET = """\
 cluster:
   instances: 2
@@ -61,8 +56,8 @@ def check(python: str, wheel: Path, folder: Path) -> float:
     run([*pip, str(wheel)], folder=folder)
     empty.mkdir()
     home.mkdir()
-    (empty / "twin.yaml").write_text(TWIN)
-    (empty / "fleet.yaml").write_text(TWIN + FLEET)
+    (empty / "twin.yaml").write_text(SIXTEEN_SEATS)
+    (empty / "fleet.yaml").write_text(SIXTEEN_SEATS + FLEET)
     new_user = {
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(home),

@@ -12,14 +12,11 @@ import typer.main
 import vtwin
 from replay.search.searched_rate import NOT_FOR_A_COMPARISON, NOT_FOR_A_SEARCH
 from tests.docs.commands import commands_of
+from tests.twins import THOUSAND_BLOCKS
 from traces.console.help import first_sentence, fold_long_words, plain_help
 
 MOST_LINES = 60
 """Of a command's help at 80 columns: about a screen."""
-TWIN = """\
-engine: {max_num_seqs: 8, num_gpu_blocks: 1000}
-latency: {model: blackbox, coefficients: {alpha0: 9, alpha1: 1, alpha2: 0, beta0: 5000, beta1: 10, beta2: 10}}
-"""
 VALUES = {"stages": "5:60s", "arrival": "poisson"}
 SEARCHES = {
     "capacity": ("--config", "twin.yaml", "--slo", "ttft_p99=1s"),
@@ -143,7 +140,7 @@ def test_an_option_that_a_command_refuses_is_not_listed_and_still_explained(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "twin.yaml").write_text(TWIN)
+    (tmp_path / "twin.yaml").write_text(THOUSAND_BLOCKS)
     option = "--" + name.replace("_", "-")
     assert option not in listed(leaves(root)[words])
     assert vtwin.main([*words.split(), *SEARCHES[words], option, VALUES.get(name, "5")]) == 2

@@ -24,6 +24,7 @@ import vtwin
 from tests.calibrate.predictor import made_profiles as profiles
 from tests.docs.commands import commands_of
 from tests.observe.servers import Behaviour, serving_in_thread
+from tests.twins import EIGHT_SEATS
 from traces import ServerInfo, Trace, write_trace
 from traces.schema import REQUEST_FIELDS
 from traces.workload import trace_from_options
@@ -42,10 +43,6 @@ SECRETS = {
     "VTWIN_API_KEY": MARKER,
     "HTTPS_PROXY": f"http://me:{MARKER}@proxy:3128",
 }
-TWIN = """\
-engine: {max_num_seqs: 8, max_num_batched_tokens: 512, num_gpu_blocks: 400, max_model_len: 2048}
-latency: {model: blackbox, coefficients: {alpha0: 500, alpha1: 2, alpha2: 0, beta0: 6000, beta1: 10, beta2: 20}}
-"""
 NAMING = {"prefix_hashes", "request_id", "session_id", "parent_request_id", "awaited_request_ids", "images"}
 """Columns whose text names requests, blocks or images: a name that is none is refused, and shown as text."""
 CHOSEN = {"scheduling_policy", "dtype", "kv_cache_dtype"}
@@ -153,13 +150,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         write_trace(
             nasty(drawn, slower=slower), folder / f"{name}{NASTY.replace('/', '').replace(chr(0), '')}"
         )
-    (folder / "twin.yaml").write_text(TWIN)
-    (folder / f"{FILE}.yaml").write_text(TWIN + "hardware: H100\n")
+    (folder / "twin.yaml").write_text(EIGHT_SEATS)
+    (folder / f"{FILE}.yaml").write_text(EIGHT_SEATS + "hardware: H100\n")
     policy = json.dumps(f"{FILE}.py:pick")
-    (folder / "fleet.yaml").write_text(TWIN + named(CLUSTER).replace("CODE", policy))
+    (folder / "fleet.yaml").write_text(EIGHT_SEATS + named(CLUSTER).replace("CODE", policy))
     (folder / f"{FILE}.py").write_text(POLICY)
     (folder / "gate.yaml").write_text(GATE)
-    (folder / "fitted.yaml").write_text(TWIN.rstrip("}\n") + named(FITTED))
+    (folder / "fitted.yaml").write_text(EIGHT_SEATS.rstrip("}\n") + named(FITTED))
     (folder / "grid.yaml").write_text(named(GRID))
     (folder / "pools.yaml").write_text(named(POOLS))
     (folder / "cdf.json").write_text("[[512, 0.4], [2048, 1.0]]")
@@ -337,10 +334,10 @@ UNPRINTABLE = {
 SWEPT = "sweep x.yaml --output t.parquet"
 READERS = {
     # what reads names from YAML: a call of it, and where in the text a name stands
-    "a pool": ("run --config x.yaml --rate 5 --num-requests 3", TWIN + "cluster: {pools: [{name: N0}]}", "name"),
-    "a service class": ("config show x.yaml", TWIN + "cluster: {slo_priorities: {N0: 5}}", "slo_priorities"),
-    "a node pool": ("config show x.yaml", TWIN + "cluster: {node_pools: [{name: N0}]}", r"node_pools\[0\]"),
-    "a version": ("config show x.yaml", TWIN + "vllm_version: N0", "vllm_version"),
+    "a pool": ("run --config x.yaml --rate 5 --num-requests 3", EIGHT_SEATS + "cluster: {pools: [{name: N0}]}", "name"),
+    "a service class": ("config show x.yaml", EIGHT_SEATS + "cluster: {slo_priorities: {N0: 5}}", "slo_priorities"),
+    "a node pool": ("config show x.yaml", EIGHT_SEATS + "cluster: {node_pools: [{name: N0}]}", r"node_pools\[0\]"),
+    "a version": ("config show x.yaml", EIGHT_SEATS + "vllm_version: N0", "vllm_version"),
     "a workload of a grid": (SWEPT, "{config: twin.yaml, workloads: {N0: {rate: 4}}}", "workloads"),
     "a configuration of a grid": (SWEPT, "configs: {N0: twin.yaml}", "configs"),
     "a fleet's pool": (f"fleet size x.yaml {FLEET} --rate 5", "pools: [{name: N0, profile: A100}]", "name"),

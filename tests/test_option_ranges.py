@@ -21,16 +21,11 @@ import vtwin
 from tests.calibrate.few_resamples import draw_few_resamples
 from tests.calibrate.predictor import made_profiles as profiles
 from tests.traces.made import small_trace
+from tests.twins import SIXTEEN_SEATS
 from traces import write_trace
 from traces.console.help import METAVARS
 from traces.console.values import refuse_impossible
 
-TWIN = """\
-engine: {max_num_seqs: 16, num_gpu_blocks: 400, max_model_len: 2048}
-latency:
-  model: blackbox
-  coefficients: {alpha0: 500, alpha1: 2, alpha2: 0, beta0: 6000, beta1: 10, beta2: 20}
-"""
 AZURE = """\
 TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:15:46.6805900,374,44
@@ -120,8 +115,8 @@ class SimulatedError(BaseException):
 
 
 def folder_with_files(folder: Path) -> None:
-    (folder / "twin.yaml").write_text(TWIN)
-    (folder / "fitted.yaml").write_text(f"{TWIN}  fitted_range: {{rate_per_s: [1, 4]}}\n")
+    (folder / "twin.yaml").write_text(SIXTEEN_SEATS)
+    (folder / "fitted.yaml").write_text(f"{SIXTEEN_SEATS}  fitted_range: {{rate_per_s: [1, 4]}}\n")
     (folder / "cdf.json").write_text(json.dumps([[128, 0.2], [1024, 0.7], [4096, 1.0]]))
     (folder / "grid.yaml").write_text("config: twin.yaml\nworkloads: {a: {rate: 2, num_requests: 5}}\n")
     (folder / "pools.yaml").write_text("pools: [{profile: A100, up_to: 2048}, {name: long, profile: A100}]\n")

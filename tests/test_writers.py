@@ -18,11 +18,8 @@ import vtwin
 from tests.calibrate.predictor import made_profiles as profiles
 from tests.docs.commands import commands_of
 from tests.observe.servers import serving_in_thread
+from tests.twins import EIGHT_SEATS
 
-TWIN = """\
-engine: {max_num_seqs: 8, max_num_batched_tokens: 512, num_gpu_blocks: 400, max_model_len: 2048}
-latency: {model: blackbox, coefficients: {alpha0: 500, alpha1: 2, alpha2: 0, beta0: 6000, beta1: 10, beta2: 20}}
-"""
 GRID = """\
 config: twin.yaml
 workloads: {one: {rate: 4, prompt_tokens: 5, output_tokens: 2, num_requests: 5}}
@@ -162,8 +159,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with everything that the calls read."""
     folder = tmp_path_factory.mktemp("inputs")
     texts = {
-        "twin.yaml": TWIN,
-        "fitted.yaml": TWIN.replace("20}}", "20}, held_out: {e2e: 0.02}}"),
+        "twin.yaml": EIGHT_SEATS,
+        "fitted.yaml": EIGHT_SEATS.replace("20}}", "20}, held_out: {e2e: 0.02}}"),
         "grid.yaml": GRID,
         "pools.yaml": POOLS,
         "cdf.json": "[[512, 0.4], [2048, 1.0]]",

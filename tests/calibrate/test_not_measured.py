@@ -10,13 +10,10 @@ import vtwin
 from calibrate.findings import NamedTrace
 from calibrate.not_measured import cautions, refuse_unmeasured
 from tests.traces.measured.test_stream_shape import STEADY, answers
+from tests.twins import SIXTY_FOUR_SEATS
 from traces import ClientInfo, Header, ServerInfo, Trace, TraceError, write_trace
 
 HELD = [490_000] * 40
-TWIN = """\
-engine: {max_num_seqs: 64, max_num_batched_tokens: 2048, num_gpu_blocks: 6000, max_model_len: 8192}
-latency: {model: blackbox, coefficients: {alpha0: 2000, alpha1: 0, alpha2: 0, beta0: 9000, beta1: 20, beta2: 20}}
-"""
 
 
 def named(trace: Trace) -> NamedTrace:
@@ -48,7 +45,7 @@ def test_findings_are_cautions() -> None:
 def test_a_comparison_has_the_e2e_of_answers_that_were_held_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "twin.yaml").write_text(TWIN)
+    (tmp_path / "twin.yaml").write_text(SIXTY_FOUR_SEATS)
     sent = [50_000 * row + row * row for row in range(30)]
     times = [[each + 490_000] * 40 for each in sent]
     write_trace(answers(*times, arrival_time_us=sent, send_time_us=sent), tmp_path / "run")

@@ -13,24 +13,18 @@ import vtwin
 from replay.model.hf_config import read_model_config
 from replay.twin.recorded_coefficients import lookup_defaults
 from tests.traces.made import small_trace
+from tests.twins import SHORT_OF_BLOCKS
 from traces import ConfigError, read_trace, write_trace
 from traces.workload import trace_from_options
 from traces.workload.options import WorkloadOptions
 
-CONFIG = """\
-engine: {max_num_seqs: 16, max_num_batched_tokens: 64, num_gpu_blocks: 20, max_model_len: 300,
-  async_scheduling: false}
-latency:
-  model: blackbox
-  coefficients: {alpha0: 500, alpha1: 2, alpha2: 0, beta0: 3000, beta1: 10, beta2: 20}
-"""
 RUN = ("run", "--config", "twin.yaml", "--prompt-tokens", "20", "--output-tokens", "5")
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "twin.yaml").write_text(CONFIG)
+    (tmp_path / "twin.yaml").write_text(SHORT_OF_BLOCKS)
     return tmp_path
 
 
@@ -58,15 +52,15 @@ def test_a_run_does_not_replace_its_own_configuration(
     for command in ([*RUN, "--rate", "20"], ["replay", "w", "--config", "twin.yaml"]):
         assert vtwin.main([*command, "--output", output, *overwrite]) == 2
         assert "twin.yaml is the configuration that is simulated" in capsys.readouterr().err
-    assert (folder / "twin.yaml").read_text() == CONFIG
+    assert (folder / "twin.yaml").read_text() == SHORT_OF_BLOCKS
 
 
 def test_nor_does_one_of_several_variants(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "max_num_seqs-8.yaml").write_text(CONFIG)
+    (folder / "max_num_seqs-8.yaml").write_text(SHORT_OF_BLOCKS)
     arguments = ["run", "--config", "max_num_seqs-8.yaml", "--rate", "20", "--set", "engine.max_num_seqs=4,8"]
     assert vtwin.main([*arguments, "--output", ".", "--overwrite"]) == 2
     assert "is the configuration that is simulated" in capsys.readouterr().err
-    assert (folder / "max_num_seqs-8.yaml").read_text() == CONFIG
+    assert (folder / "max_num_seqs-8.yaml").read_text() == SHORT_OF_BLOCKS
 
 
 CURES = {
@@ -126,7 +120,7 @@ def test_a_request_that_is_not_answered_says_why(
     )
     write_trace(trace, folder / "w")
     twin = folder / "twin.yaml"
-    twin.write_text(CONFIG.replace("num_gpu_blocks: 20", "num_gpu_blocks: 40"))
+    twin.write_text(SHORT_OF_BLOCKS.replace("num_gpu_blocks: 20", "num_gpu_blocks: 40"))
     command = ["replay", "w", "--config", "twin.yaml", "--output", "s", "--overwrite", *more]
     assert vtwin.main([*command, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -149,7 +143,7 @@ def test_a_request_that_is_not_answered_says_why(
 
 def test_a_request_that_the_cache_never_holds_says_so(folder: Path) -> None:
     write_trace(small_trace(input_tokens=[10, 290, 30]), folder / "w")
-    (folder / "twin.yaml").write_text(CONFIG.replace("num_gpu_blocks: 20", "num_gpu_blocks: 6"))
+    (folder / "twin.yaml").write_text(SHORT_OF_BLOCKS.replace("num_gpu_blocks: 20", "num_gpu_blocks: 6"))
     assert vtwin.main(["replay", "w", "--config", "twin.yaml", "--output", "s"]) == 0
     told = read_trace("s").cells("error_message").values.tolist()
     assert "engine.num_gpu_blocks 6, 80 tokens" in str(told[1])

@@ -7,19 +7,16 @@ from pathlib import Path
 import pytest
 
 import replay
+from tests.twins import THOUSAND_BLOCKS
 from traces import ConfigError
 from traces.workload import WorkloadOptions, trace_from_options
 
-TWIN = """\
-engine: {max_num_seqs: 8, num_gpu_blocks: 1000}
-latency: {model: blackbox, coefficients: {alpha0: 9, alpha1: 1, alpha2: 0, beta0: 5000, beta1: 10, beta2: 10}}
-"""
 ASKED = WorkloadOptions(rate=4, num_requests=40, prompt_tokens=50, output_tokens=8, seed=1)
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    (tmp_path / "twin.yaml").write_text(TWIN)
+    (tmp_path / "twin.yaml").write_text(THOUSAND_BLOCKS)
     return tmp_path / "twin.yaml"
 
 

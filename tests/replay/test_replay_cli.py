@@ -13,16 +13,9 @@ import yaml
 
 import vtwin
 from replay.trace.summary_text import _time_row
+from tests.twins import SHORT_OF_BLOCKS
 from traces import pooled_itl_us, read_trace, request_metrics, write_trace
 
-CONFIG = """\
-engine:
-  {max_num_seqs: 16, max_num_batched_tokens: 64, num_gpu_blocks: 20, max_model_len: 300,
-   async_scheduling: false}
-latency:
-  model: blackbox
-  coefficients: {alpha0: 500, alpha1: 2, alpha2: 0, beta0: 3000, beta1: 10, beta2: 20}
-"""
 LOAD = ["--rate", "60", "--num-requests", "40"]
 LENGTHS = [
     "--prompt-tokens",
@@ -45,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with twin.yaml and the workload w."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["vtwin", "of", "the", "test"])
-    (tmp_path / "twin.yaml").write_text(CONFIG)
+    (tmp_path / "twin.yaml").write_text(SHORT_OF_BLOCKS)
     assert vtwin.main(["trace", "synth", *LOAD, *LENGTHS, "--output", "w"]) == 0
     return tmp_path
 
@@ -267,7 +260,9 @@ def test_the_steps_have_the_recordings_keys_and_tell_the_whole_run(
 
 
 def test_async_steps_say_when_they_ran_on_the_device(folder: Path) -> None:
-    (folder / "twin.yaml").write_text(CONFIG.replace("async_scheduling: false", "async_scheduling: true"))
+    (folder / "twin.yaml").write_text(
+        SHORT_OF_BLOCKS.replace("async_scheduling: false", "async_scheduling: true")
+    )
     assert vtwin.main([*REPLAY, "--steps", "steps.jsonl"]) == 0
     steps = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
     assert {"exec_start", "exec_end"} <= set(steps[0])
@@ -330,8 +325,8 @@ def test_parquet_is_written_where_the_stem_says_so(folder: Path) -> None:
 def test_a_configuration_that_cannot_be_is_exit_code_2_and_leaves_nothing(
     folder: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str], code: int, message: str | None
 ) -> None:
-    assert change[0] in CONFIG
-    (folder / "twin.yaml").write_text(CONFIG.replace(*change))
+    assert change[0] in SHORT_OF_BLOCKS
+    (folder / "twin.yaml").write_text(SHORT_OF_BLOCKS.replace(*change))
     assert vtwin.main(list(REPLAY)) == code
     if message is not None:
         error = capsys.readouterr().err
@@ -343,7 +338,7 @@ def test_a_configuration_that_cannot_be_is_exit_code_2_and_leaves_nothing(
 def test_what_can_never_run_is_counted_and_leaves_exit_code_0(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (folder / "twin.yaml").write_text(CONFIG.replace("num_gpu_blocks: 20", "num_gpu_blocks: 10"))
+    (folder / "twin.yaml").write_text(SHORT_OF_BLOCKS.replace("num_gpu_blocks: 20", "num_gpu_blocks: 10"))
     summary = document(capsys, *REPLAY)
     assert set(summary["num_by_status"]) == {"ok", "stuck"}  # type: ignore[call-overload]
     assert sum(summary["num_by_status"].values()) == 40  # type: ignore[attr-defined]
@@ -411,7 +406,7 @@ def test_the_summary_says_how_long_prompts_and_outputs_were(capsys: pytest.Captu
 
 
 def test_a_run_in_which_nothing_finishes_says_why(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "small.yaml").write_text(CONFIG.replace("num_gpu_blocks: 20", "num_gpu_blocks: 6"))
+    (folder / "small.yaml").write_text(SHORT_OF_BLOCKS.replace("num_gpu_blocks: 20", "num_gpu_blocks: 6"))
     lengths = ["--prompt-tokens", "70", "--prompt-tokens-stdev", "0", "--output-tokens", "40"]
     command = [
         "run",
@@ -435,7 +430,7 @@ def test_a_run_in_which_nothing_finishes_says_why(folder: Path, capsys: pytest.C
 def test_a_run_of_prompts_beyond_the_model_length_says_why(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (folder / "short.yaml").write_text(CONFIG.replace("max_model_len: 300", "max_model_len: 10"))
+    (folder / "short.yaml").write_text(SHORT_OF_BLOCKS.replace("max_model_len: 300", "max_model_len: 10"))
     lengths = ["--prompt-tokens", "60", "--prompt-tokens-stdev", "0"]
     assert vtwin.main(["run", *LOAD, *lengths, "--config", "short.yaml", "--output", "s"]) == 1
     said = capsys.readouterr().err.splitlines()[-1]

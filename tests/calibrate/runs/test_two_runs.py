@@ -12,14 +12,9 @@ import pytest
 import vtwin
 from calibrate.runs.text import CHANCE, table
 from calibrate.runs.two_runs import compare_runs
+from tests.twins import SIXTEEN_SEATS
 from traces import ClientInfo, Trace, make_trace, read_trace
 
-CONFIG = """\
-engine: {max_num_seqs: 16, max_num_batched_tokens: 512, num_gpu_blocks: 400, max_model_len: 2048}
-latency:
-  model: blackbox
-  coefficients: {alpha0: 500, alpha1: 2, alpha2: 0, beta0: 6000, beta1: 10, beta2: 20}
-"""
 LENGTHS = (
     "--prompt-tokens",
     "100",
@@ -35,7 +30,7 @@ LENGTHS = (
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "twin.yaml").write_text(CONFIG)
+    (tmp_path / "twin.yaml").write_text(SIXTEEN_SEATS)
     return tmp_path
 
 

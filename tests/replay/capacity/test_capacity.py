@@ -25,6 +25,7 @@ from replay.twin.twin_config import TwinConfig
 from sim import Status, simulate
 from tests.coverage_bounds import assert_covers
 from tests.examples import few_or_all
+from tests.twins import SIXTEEN_SEATS_SYNC
 from traces import ConfigError, Trace
 from traces.run_slo import parse_run_slo
 from traces.workload import WorkloadOptions, trace_from_options
@@ -35,13 +36,6 @@ engine: {{max_num_seqs: 1, max_num_batched_tokens: 2048, async_scheduling: false
 latency:
   model: blackbox
   coefficients: {{alpha0: 0, alpha1: 0, alpha2: 0, beta0: {SERVICE_US}, beta1: 0, beta2: 0}}
-"""
-MANY = """\
-engine:
-  {max_num_seqs: 16, max_num_batched_tokens: 512, num_gpu_blocks: 400, max_model_len: 2048, async_scheduling: false}
-latency:
-  model: blackbox
-  coefficients: {alpha0: 500, alpha1: 2, alpha2: 0, beta0: 6000, beta1: 10, beta2: 20}
 """
 
 POOLS = """\
@@ -134,7 +128,7 @@ def test_the_interval_holds_the_truth_about_as_often_as_stated(tmp_path: Path) -
 
 
 def test_a_rate_just_below_meets_the_limit_and_one_just_above_does_not(tmp_path: Path) -> None:
-    twin, limits = twin_of(MANY, tmp_path), parse_run_slo("ttft_p95=400ms,tpot_p99=40ms")
+    twin, limits = twin_of(SIXTEEN_SEATS_SYNC, tmp_path), parse_run_slo("ttft_p95=400ms,tpot_p99=40ms")
     traces = draws(1, num_requests=3000, prompt_tokens=200, output_tokens=60)
     found = capacity_of_draws(traces, twin, limits, with_binding=False)
     assert found.rate_per_s is not None
@@ -149,7 +143,7 @@ def test_a_rate_just_below_meets_the_limit_and_one_just_above_does_not(tmp_path:
 
 
 def test_a_load_at_its_own_rate_is_itself_and_lengths_never_change(tmp_path: Path) -> None:
-    twin = twin_of(MANY, tmp_path)
+    twin = twin_of(SIXTEEN_SEATS_SYNC, tmp_path)
     load = load_of(draws(1, num_requests=50)[0], twin)
     start = load.requests.arrival_us.min()
     assert (load.at(load.own_rate_per_s).arrival_us == load.requests.arrival_us - start).all()
@@ -161,14 +155,16 @@ def test_a_load_at_its_own_rate_is_itself_and_lengths_never_change(tmp_path: Pat
 def test_who_gives_up_after_a_second_does_so_at_every_rate(tmp_path: Path) -> None:
     trace = draws(1, num_requests=50)[0]
     due = trace.column("arrival_time_us") + 1_000_000
-    load = load_of(trace.with_columns(deadline_us=due), twin_of(MANY, tmp_path))
+    load = load_of(trace.with_columns(deadline_us=due), twin_of(SIXTEEN_SEATS_SYNC, tmp_path))
     faster = load.at(7 * load.own_rate_per_s)
     assert faster.deadline_us is not None
     assert (faster.deadline_us - faster.arrival_us == 1_000_000).all()
 
 
 def test_without_a_limit_that_breaks_the_capacity_is_what_the_server_serves(tmp_path: Path) -> None:
-    found = found_in(tmp_path, MANY, "ttft_p99=10h", draws(2, num_requests=6000, output_tokens=20))
+    found = found_in(
+        tmp_path, SIXTEEN_SEATS_SYNC, "ttft_p99=10h", draws(2, num_requests=6000, output_tokens=20)
+    )
     assert found.limiting == "throughput"
     assert found.rate_per_s == pytest.approx(found.ceiling_per_s, rel=0.04)
 
@@ -186,7 +182,7 @@ def test_the_resource_that_binds_is_the_one_that_is_scarce(
 ) -> None:
     """A step costs per decode token alone in the third case: nothing but a faster step helps."""
     slope = 4000 if resource == "step_time" else 20
-    text = MANY.replace("beta2: 20", f"beta2: {slope}").replace("beta0: 6000", "beta0: 2000")
+    text = SIXTEEN_SEATS_SYNC.replace("beta2: 20", f"beta2: {slope}").replace("beta0: 6000", "beta0: 2000")
     twin = twin_of(text, tmp_path)
     twin = replace(twin, engine=replace(twin.engine, **engine, max_num_batched_tokens=8192))  # type: ignore[arg-type]
     traces = draws(1, num_requests=1500, prompt_tokens=50, output_tokens=60)
@@ -216,7 +212,7 @@ OTHERS = {
 @pytest.mark.parametrize("resource", OTHERS)
 def test_what_else_a_request_waits_for_binds_by_its_own_name(tmp_path: Path, resource: str) -> None:
     engine, columns, slo = OTHERS[resource]
-    twin = twin_of(MANY, tmp_path)
+    twin = twin_of(SIXTEEN_SEATS_SYNC, tmp_path)
     twin = replace(twin, engine=replace(twin.engine, **engine))  # type: ignore[arg-type]
     (trace,) = draws(1, num_requests=1500, prompt_tokens=50, output_tokens=60)
     rng = np.random.default_rng(1)
@@ -233,7 +229,7 @@ def test_links_bind_where_the_kv_of_prompts_takes_all_they_carry(tmp_path: Path)
     """Half a gigabyte per second into either decode server, and 6.5 MB a prompt: 153 prompts per second at most."""
     pools = "pools: [{name: p, role: prefill, instances: 2}, {name: d, role: decode, instances: 2}]"
     moves = "disaggregation: {decider: always, kv_bandwidth_gbps: 0.5, kv_bytes_per_token: 131072}"
-    twin = twin_of(f"{MANY}cluster: {{{pools}, {moves}}}\n", tmp_path)
+    twin = twin_of(f"{SIXTEEN_SEATS_SYNC}cluster: {{{pools}, {moves}}}\n", tmp_path)
     (trace,) = draws(1, num_requests=3000, prompt_tokens=50, output_tokens=20)
     found = binding_of(trace, twin, parse_run_slo("ttft_p90=2s"))
     assert found.resource == "kv_links"
@@ -247,13 +243,16 @@ def test_nothing_binds_where_neither_more_of_anything_nor_faster_steps_raise_the
     """A front end that takes longer than the limit allows more than one request in a hundred."""
     (trace,) = draws(1, num_requests=1500, prompt_tokens=50, output_tokens=60)
     trace = trace.with_columns(deadline_us=trace.column("arrival_time_us") + 1)
-    assert binding_of(trace, twin_of(MANY, tmp_path), parse_run_slo("ttft_p90=2s")).resource == "nothing"
+    assert (
+        binding_of(trace, twin_of(SIXTEEN_SEATS_SYNC, tmp_path), parse_run_slo("ttft_p90=2s")).resource
+        == "nothing"
+    )
 
 
 def test_a_cluster_of_two_servers_takes_about_twice_the_rate(tmp_path: Path) -> None:
     traces = draws(1, num_requests=2000, prompt_tokens=200, output_tokens=40)
-    one = found_in(tmp_path, MANY, "ttft_p99=300ms", traces).rate_per_s
-    text = MANY + "cluster: {instances: 2, routing: {policy: least-loaded}}\n"
+    one = found_in(tmp_path, SIXTEEN_SEATS_SYNC, "ttft_p99=300ms", traces).rate_per_s
+    text = SIXTEEN_SEATS_SYNC + "cluster: {instances: 2, routing: {policy: least-loaded}}\n"
     two = found_in(tmp_path, text, "ttft_p99=300ms", traces).rate_per_s
     assert one is not None
     assert two is not None
@@ -261,7 +260,9 @@ def test_a_cluster_of_two_servers_takes_about_twice_the_rate(tmp_path: Path) -> 
 
 
 def test_a_recorded_load_has_an_interval_from_its_stretches(tmp_path: Path) -> None:
-    found = found_in(tmp_path, MANY, "ttft_p95=300ms", draws(1, num_requests=4000, output_tokens=30))
+    found = found_in(
+        tmp_path, SIXTEEN_SEATS_SYNC, "ttft_p95=300ms", draws(1, num_requests=4000, output_tokens=30)
+    )
     assert not found.is_by_seeds
     assert found.num_parts == 5
     assert found.low is not None
@@ -281,7 +282,7 @@ def test_the_limit_on_itl_counts_gaps_between_tokens(tmp_path: Path) -> None:
 
 def test_a_percentile_is_of_all_seeds_requests_together(tmp_path: Path) -> None:
     """And each seed's own is a part, which the interval is taken over. The first fifth is not measured."""
-    twin = twin_of(MANY, tmp_path)
+    twin = twin_of(SIXTEEN_SEATS_SYNC, tmp_path)
     loads = [load_of(trace, twin) for trace in draws(2, num_requests=1000, prompt_tokens=50)]
     at = Evaluator(loads=loads, limits=parse_run_slo("ttft_p99=1s")).at(60.0)
     ttft = []
@@ -294,7 +295,7 @@ def test_a_percentile_is_of_all_seeds_requests_together(tmp_path: Path) -> None:
 
 
 def test_a_search_draws_as_many_requests_as_it_takes(tmp_path: Path) -> None:
-    text = MANY.replace("max_num_seqs: 16", "max_num_seqs: 64").replace(
+    text = SIXTEEN_SEATS_SYNC.replace("max_num_seqs: 16", "max_num_seqs: 64").replace(
         "num_gpu_blocks: 400", "num_gpu_blocks: 4000"
     )
     drawn: list[tuple[int, int]] = []
@@ -332,7 +333,7 @@ def test_the_most_that_is_answered_is_the_same_of_few_requests_and_of_many(
     tmp_path: Path, cluster: str, times: int
 ) -> None:
     """Of fewer requests than there are seats, too: they are sent again and again."""
-    text = MANY.replace("max_num_seqs: 16", "max_num_seqs: 64").replace(
+    text = SIXTEEN_SEATS_SYNC.replace("max_num_seqs: 16", "max_num_seqs: 64").replace(
         "num_gpu_blocks: 400", "num_gpu_blocks: 4000"
     )
     twin = twin_of(text + cluster, tmp_path)
@@ -345,7 +346,7 @@ def test_the_most_that_is_answered_is_the_same_of_few_requests_and_of_many(
 
 def test_a_server_with_prefill_and_decode_pools_is_searched_like_any(tmp_path: Path) -> None:
     """Brute force: of rates 2 % apart, the first above the capacity is the first that breaks a limit."""
-    text = MANY.replace("num_gpu_blocks: 400", "num_gpu_blocks: 4000") + POOLS
+    text = SIXTEEN_SEATS_SYNC.replace("num_gpu_blocks: 400", "num_gpu_blocks: 4000") + POOLS
     (trace,) = draws(1, num_requests=3000, prompt_tokens=200, output_tokens=60)
     found = found_in(tmp_path, text, "ttft_p99=300ms", [trace])
     assert found.rate_per_s is not None
@@ -367,10 +368,10 @@ def test_steps_that_take_no_time_are_no_fault(tmp_path: Path) -> None:
 
 
 def test_two_requests_are_too_few_rather_than_too_slow(tmp_path: Path) -> None:
-    found = found_in(tmp_path, MANY, "ttft_p99=1s", draws(1, num_requests=2))
+    found = found_in(tmp_path, SIXTEEN_SEATS_SYNC, "ttft_p99=1s", draws(1, num_requests=2))
     assert found.is_too_short
     assert "before it could tell whether the server keeps up" in (short_run_note(found, 2) or "")
-    facts = dict(facts_of(found, [], twin=twin_of(MANY, tmp_path), lengths=""))
+    facts = dict(facts_of(found, [], twin=twin_of(SIXTEEN_SEATS_SYNC, tmp_path), lengths=""))
     assert facts["capacity"] == "not found: the runs are too short"
 
 
@@ -378,7 +379,7 @@ def test_two_requests_are_too_few_rather_than_too_slow(tmp_path: Path) -> None:
     ("sigma", "said"), [("", "do not scatter, as a server's do"), (", sigma: 0.03", "scatter by 3.0%")]
 )
 def test_the_answer_says_whose_percentiles_it_has(tmp_path: Path, sigma: str, said: str) -> None:
-    text = MANY.replace("blackbox", "extended").replace("beta2: 20", f"beta2: 20{sigma}")
+    text = SIXTEEN_SEATS_SYNC.replace("blackbox", "extended").replace("beta2: 20", f"beta2: 20{sigma}")
     found = found_in(tmp_path, text, "ttft_p99=1s", draws(1, num_requests=200))
     facts = dict(facts_of(found, [], twin=twin_of(text, tmp_path), lengths=""))
     assert facts["percentiles"].startswith("the simulation's")
@@ -387,7 +388,7 @@ def test_the_answer_says_whose_percentiles_it_has(tmp_path: Path, sigma: str, sa
 
 def test_each_rate_is_simulated_once(tmp_path: Path) -> None:
     evaluator = Evaluator(
-        loads=[load_of(draws(1, num_requests=20)[0], twin_of(MANY, tmp_path))],
+        loads=[load_of(draws(1, num_requests=20)[0], twin_of(SIXTEEN_SEATS_SYNC, tmp_path))],
         limits=parse_run_slo("e2e_p50=1s"),
     )
     assert evaluator.at(3.0) is evaluator.at(3.0)
@@ -438,7 +439,7 @@ LENGTHS = ("--prompt-tokens", "100", "--output-tokens", "20")
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "twin.yaml").write_text(MANY)
+    (tmp_path / "twin.yaml").write_text(SIXTEEN_SEATS_SYNC)
     return tmp_path
 
 
@@ -566,7 +567,7 @@ cluster:
 def test_runs_with_fewer_requests_than_seats_give_no_interval_and_a_number_that_is_sane(
     tmp_path: Path,
 ) -> None:
-    text = MANY.replace("max_num_seqs: 16", "max_num_seqs: 256").replace(
+    text = SIXTEEN_SEATS_SYNC.replace("max_num_seqs: 16", "max_num_seqs: 256").replace(
         "num_gpu_blocks: 400", "num_gpu_blocks: 9000"
     )
     text += "cluster: {instances: 8, routing: {policy: round-robin}}\n"  # 2,048 seats

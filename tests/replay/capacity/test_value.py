@@ -9,12 +9,8 @@ from typing import Any
 import pytest
 
 import vtwin
+from tests.twins import LLAMA_ON_H100
 
-TWIN = """\
-engine: {num_gpu_blocks: 4000, max_num_seqs: 32, max_num_batched_tokens: 2048, max_model_len: 2048}
-latency: {model: roofline, model_config: meta-llama/Llama-3.1-8B-Instruct}
-hardware: {gpu: H100, tp: 1}
-"""
 LOAD = ["--prompt-tokens", "300", "--output-tokens", "60", "--num-requests", "3000", "--seeds", "1"]
 SLO = ["--config", "twin.yaml", "--slo", "tpot_p99=40ms,ttft_p99=1s"]
 
@@ -27,7 +23,7 @@ latency: {model: blackbox, coefficients: {alpha0: 500, alpha1: 2, alpha2: 0, bet
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("twin.yaml").write_text(TWIN)
+    Path("twin.yaml").write_text(LLAMA_ON_H100)
     Path("prices.yaml").write_text("H100: 4\nL40S: 1\n")
 
 

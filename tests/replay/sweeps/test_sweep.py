@@ -30,15 +30,9 @@ from replay.sweeps.sweep_table import (
     parts_folder,
     write_table,
 )
+from tests.twins import SIXTEEN_SEATS_SYNC
 from traces import ConfigError
 
-TWIN = """\
-engine:
-  {max_num_seqs: 16, max_num_batched_tokens: 512, num_gpu_blocks: 400, max_model_len: 2048, async_scheduling: false}
-latency:
-  model: blackbox
-  coefficients: {alpha0: 500, alpha1: 2, alpha2: 0, beta0: 6000, beta1: 10, beta2: 20}
-"""
 GRID = """\
 config: twin.yaml
 set: {engine.max_num_seqs: [4, 16]}
@@ -52,7 +46,7 @@ slo: ttft=500ms
 
 @pytest.fixture
 def grid(tmp_path: Path) -> Path:
-    (tmp_path / "twin.yaml").write_text(TWIN)
+    (tmp_path / "twin.yaml").write_text(SIXTEEN_SEATS_SYNC)
     (tmp_path / "grid.yaml").write_text(GRID)
     return tmp_path / "grid.yaml"
 
@@ -296,7 +290,7 @@ def test_a_grid_that_grew_simulates_what_is_new_and_a_file_that_changed_all_of_i
     swept(grid, "--dry-run")
     assert "18 runs, 12 of them done before" in capsys.readouterr().err
     forget_files()
-    grid.with_name("twin.yaml").write_text(TWIN.replace("6000", "7000"))
+    grid.with_name("twin.yaml").write_text(SIXTEEN_SEATS_SYNC.replace("6000", "7000"))
     swept(grid, "--dry-run")
     assert "18 runs, 0 of them done before" in capsys.readouterr().err
 

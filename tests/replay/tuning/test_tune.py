@@ -22,6 +22,7 @@ from replay.tuning.flags import flags_of
 from replay.tuning.live import at_rate
 from replay.tuning.text import _more
 from replay.twin.keys.overlay import Setting
+from tests.twins import LLAMA_ON_H100
 from traces import ConfigError, Trace
 from traces.run_slo import parse_run_slo
 from traces.workload import WorkloadOptions, trace_from_options
@@ -32,11 +33,6 @@ engine:
 latency:
   model: blackbox
   coefficients: {alpha0: 500, alpha1: 2, alpha2: 0, beta0: 6000, beta1: 10, beta2: 20}
-"""
-ON_GPUS = """\
-engine: {num_gpu_blocks: 4000, max_num_seqs: 32, max_num_batched_tokens: 2048, max_model_len: 2048}
-latency: {model: roofline, model_config: meta-llama/Llama-3.1-8B-Instruct}
-hardware: {gpu: H100, tp: 1}
 """
 LIMITS = parse_run_slo("ttft_p95=400ms,tpot_p99=12ms")
 
@@ -206,7 +202,7 @@ def test_each_row_of_the_table_stands_on_its_line(config: Path, capsys: pytest.C
 
 
 def test_where_gpus_differ_in_number_the_rate_per_gpu_decides(tmp_path: Path) -> None:
-    (tmp_path / "twin.yaml").write_text(ON_GPUS)
+    (tmp_path / "twin.yaml").write_text(LLAMA_ON_H100)
     fixed = [
         "engine.max_num_seqs=32",
         "engine.max_num_batched_tokens=2048",

@@ -10,18 +10,12 @@ from typing import Any
 import pytest
 
 import vtwin
+from tests.twins import SIXTY_FOUR_SEATS
 from traces import ConfigError, TraceError
 from traces.importers.reading_options import ReadingOptions, split_name
 from traces.importers.recognise import recognised
 from traces.importers.recorded import check_load, has_header, parts_at, read_recorded, reading_notes
 from traces.trace_summary import summarize_trace
-
-TWIN = """
-engine: {max_num_seqs: 64, max_num_batched_tokens: 2048, num_gpu_blocks: 6000, max_model_len: 8192}
-latency:
-  model: blackbox
-  coefficients: {alpha0: 2000, alpha1: 0, alpha2: 0, beta0: 9000, beta1: 20, beta2: 20}
-"""
 
 
 def result(rate: float = 4.0, **changed: object) -> dict[str, Any]:
@@ -44,7 +38,7 @@ def result(rate: float = 4.0, **changed: object) -> dict[str, Any]:
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "twin.yaml").write_text(TWIN)
+    (tmp_path / "twin.yaml").write_text(SIXTY_FOUR_SEATS)
     (tmp_path / "two.json").write_text("\n".join(json.dumps(result(rate)) for rate in (4.0, 8.0)))
     old = {name: value for name, value in result().items() if name != "start_times"}
     (tmp_path / "old.json").write_text(json.dumps(old))

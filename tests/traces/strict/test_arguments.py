@@ -16,15 +16,10 @@ import replay
 import sim
 import traces
 from tests.traces.made import small_trace
+from tests.twins import SIXTEEN_SEATS
 from traces.workload import WorkloadOptions
 
 Base = Callable[[Path], tuple[Callable[..., object], dict[str, Any]]]
-TWIN = """\
-engine: {max_num_seqs: 16, num_gpu_blocks: 400, max_model_len: 2048}
-latency:
-  model: blackbox
-  coefficients: {alpha0: 500, alpha1: 2, alpha2: 0, beta0: 6000, beta1: 10, beta2: 20}
-"""
 SLO = "ttft_p99=500ms"
 BAD = {
     "nan": math.nan,
@@ -60,7 +55,7 @@ def a_trace(folder: Path) -> Path:
 
 
 def a_twin(folder: Path) -> Path:
-    (folder / "twin.yaml").write_text(TWIN)
+    (folder / "twin.yaml").write_text(SIXTEEN_SEATS)
     return folder / "twin.yaml"
 
 

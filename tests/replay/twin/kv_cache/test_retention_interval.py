@@ -11,9 +11,9 @@ from replay.twin.config_read import load_config
 from replay.twin.config_write import dump_config
 from replay.twin.start.serve_flags import parse_serve
 from replay.twin.twin_config import TwinConfig
+from tests.twins import ONE_US_EACH
 from traces import ConfigError
 
-LATENCY = "latency: {model: blackbox, coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 1, beta1: 1, beta2: 1}}"
 WINDOW = "kv_cache_groups: [{kind: full}, {kind: sliding, window: 64}]"
 STATE = "kv_cache_groups: [{kind: full}, {kind: state}]"
 CHUNK = "kv_cache_groups: [{kind: full}, {kind: chunked, chunk: 64}]"
@@ -24,7 +24,7 @@ EAGLE = (
 
 def load(tmp_path: Path, engine: str, *, version: str = "0.32.0") -> TwinConfig:
     path = tmp_path / "twin.yaml"
-    path.write_text(f"vllm_version: {version}\nengine: {{{engine}}}\n{LATENCY}\n")
+    path.write_text(f"vllm_version: {version}\nengine: {{{engine}}}\n{ONE_US_EACH}\n")
     return load_config(path)
 
 

@@ -46,8 +46,8 @@ LIVE_HIDDEN_STATES = 4
 """Vectors of hidden size per token that live through a layer: residual, normed input, output, one in the making."""
 
 CUDA_GRAPH_BYTES = 0.3 * GIB
-"""What it takes them to need: 0.17 to 0.36 GiB in public start-up logs of 0.21 to 0.27. It can be off by gigabytes,
-which vLLM counts as a bug of its own (vllm-project/vllm#45178)."""
+"""What vLLM 0.21 to 0.27 sets aside for CUDA graphs: 0.17 to 0.36 GiB in public start-up logs. Its estimate can be off
+by gigabytes, which vLLM counts as a bug of its own (vllm-project/vllm#45178)."""
 
 NULL_BLOCK = 1
 FIRST_VOCABULARY_PADDING = 64

@@ -1,8 +1,8 @@
 """Instances that come and go while a cluster runs: rare work that the loop leaves to Python.
 
 An instance is a slot of the fleet: it has lives, one after another, and in each it is COMING, READY, perhaps DOWN and
-up again, DRAINING, and OFF. That the last request of a draining instance has left is noticed at the next check; the
-instance's end, and what is counted by it, is the time when it left.
+up again, DRAINING, and OFF. The next check notices that the last request of a draining instance has left. Its life,
+and what it costs, ends when that request left, not at the check.
 """
 
 from __future__ import annotations

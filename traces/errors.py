@@ -15,7 +15,7 @@ _MOST_CHARACTERS: Final = 4000
 """The most characters of a message, which must not quote a whole file."""
 
 MOST_QUOTED: Final = 80
-"""Of a quoted text; the last character of a longer one is an ellipsis."""
+"""The most characters of a quoted text; a longer one ends in an ellipsis."""
 _PIECES: Final = (
     r"""(?<!\w)(?P<mark>["'])(?P<text>.*?)(?P=mark)(?!\w)"""
     rf"|(?<!\S)[^\s/]{{{MOST_QUOTED + 1},}}(?!\S)|[^\s/]{{256,}}"

@@ -7,7 +7,7 @@ import time
 from observe.senders.exchange import Clock, monotonic_ns
 
 _MOST_SLEW = 500e-6
-"""By which a clock that is corrected bit by bit runs fast or slow at most (adjtimex(2))."""
+"""A clock that is corrected bit by bit runs fast or slow by this share at most (adjtimex(2))."""
 
 _LEAST_STEP_NS = 20_000_000
 """A smaller step is not reported: two clocks are read one after the other, on a busy machine."""

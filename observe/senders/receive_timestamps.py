@@ -23,7 +23,7 @@ _BUFFER = 1 << 20
 
 _NS_PER_S = 1_000_000_000
 _SLACK_NS = 20_000
-"""By how much two clocks that are read one after the other may disagree."""
+"""Two clocks that are read one after the other may disagree by so much."""
 
 _TRIES = 5
 """A process is hardly interrupted between two readings this often in a row."""

@@ -26,11 +26,11 @@ FAILED = "failed"
 GROUPS = 8
 """The number is looked for again without each of so many groups of sessions, for its interval."""
 FEWEST_SESSIONS = 2 * GROUPS
-"""Of fewer sessions there is no interval."""
+"""Fewer sessions than these get no interval."""
 STEP = 0.5
 """Half the step between two numbers: each is known to that at best."""
 BEGINNING = 0.1
-"""Of the run's time this share is not measured: all sessions begin at once there, and wait for each other."""
+"""This share of the run's time is not measured: all sessions begin at once there, and wait for each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

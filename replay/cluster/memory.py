@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 BYTES_OF_PROGRAM = 250_000_000
 """Before any request: Python, numpy, numba and the compiled code."""
 BYTES_PER_REQUEST = 700
-"""Of each attempt: its rows in the engines' and the cluster's tables, and in the trace that is written. Measured, the
+"""An attempt's rows in the engines' and the cluster's tables, and in the trace that is written. Measured, the
 whole: a million requests over 1,000 instances take 1.13 GB, 20,000 take 0.64, 60 over 10,000 take 2.24."""
 BYTES_PER_INSTANCE = 176_000
-"""Of an engine's counts and tables, without its KV blocks."""
+"""An engine's counts and tables, without its KV blocks."""
 BYTES_OF_LOGS = 180_000
-"""Of an engine that serves any request."""
+"""The logs of an engine that serves any request."""
 BYTES_PER_BLOCK = 24
-"""Of a KV block in an engine's tables."""
+"""A KV block in an engine's tables."""
 MANY_BLOCKS = 1_000_000
 """From here on a message names the blocks."""
 BYTES_PER_NEW_BLOCK = 26
 """Besides, while an engine's tables are made."""
 BYTES_PER_CPU_BLOCK: Mapping[str, int] = {"blis": 75, "native": 136, "shared": 48}
-"""Of a block of the second tier, by ``kv_offloading``: in each engine, but of a shared store once."""
+"""A block of the second tier, by ``kv_offloading``: each engine has it, but a shared store is there once."""
 
 
 def check_memory(cluster: ClusterConfig, *, num_requests: int) -> None:

@@ -26,7 +26,7 @@ from traces.facts import AnswerPart, TermRows, Verbatim
 WIDTH, HEIGHT = 64, 12
 MOST_EDGES = 4
 IMAGE_TOKENS = 256
-"""Of the smaller of two images."""
+"""Tokens of the smaller of two images."""
 MOST_TOKENS = 8192
 """The picture's right edge: more tokens than most servers give to one step."""
 

@@ -45,7 +45,7 @@ KV_DTYPE_BYTES: Mapping[str, float] = {
 }
 """Bytes of a number in the KV cache, its part of a scale included (vllm 0.32.0 config/cache.py: CacheDType)."""
 DENSE_SIZES = ("intermediate_size_mlp", "dense_intermediate_size", "prefix_dense_intermediate_size")
-"""Of the layers without experts, where ``intermediate_size`` is an expert's."""
+"""Fields with the size of layers without experts, where ``intermediate_size`` is an expert's."""
 QUANTIZATION = "quantization_config"
 BLOCK_TYPES, PATTERN = "layers_block_type", "hybrid_override_pattern"
 """A list, or a text, that says how many layers there are, too (Nemotron 3)."""

@@ -14,7 +14,7 @@ from traces import ConfigError
 from traces.strict.section import Section, read_section
 
 MOST_PRICE = 1e6
-"""Of a GPU and hour, in any currency."""
+"""The highest price of a GPU for an hour, in any currency."""
 SHIPPED = Path(__file__).with_name("prices.yaml")
 
 

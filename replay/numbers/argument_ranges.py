@@ -21,12 +21,12 @@ class Within:
 RATE: Final = Number(1e-6, 1e6)
 """Requests per second: one in eleven days, to a million."""
 FACTOR: Final = Number(1e-6, 1e6)
-"""By which a twin's steps are longer."""
+"""The factor by which a twin's steps are longer."""
 AVAILABILITY: Final = Number(0.01, 1.0)
 JOBS: Final = Count(1, 1024)
 SEEDS: Final = Count(1, 50)
 BEST: Final = Count(1, 50)
-"""Of candidates, those that are shown."""
+"""How many candidates are shown."""
 GPUS: Final = Count(1, 65_536)
 """That share a layer."""
 GpuCount = Annotated[int, Within(least=1, most=65_536)]
@@ -49,7 +49,7 @@ FLEET_REQUESTS: Final = Count(1000, 1_000_000)
 PROMPTS: Final = Count(1, 1_000_000)
 SAMPLES: Final = Count(1, 1_000_000)
 SHARE: Final = Number(1e-6, 1)
-"""Of the answers with which a batch ends."""
+"""The share of its answers with which a batch ends."""
 TIMES: Final = Number(1, 10)
 """How often samples may be drawn for one that is answered."""
 BATCHES: Final = Count(1, 10_000)

@@ -22,7 +22,7 @@ REQUEST_BUCKETS = (
     *(30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0),
 )
 LAG_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
-"""Of our own metric: how late after their time tokens are handed to the socket."""
+"""Buckets, in s, of our own metric: how late after their time tokens are handed to the socket."""
 
 SCHEDULER_FLAGS = (
     *("max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill", "long_prefill_token_threshold"),

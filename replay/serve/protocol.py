@@ -13,7 +13,7 @@ from replay.serve.tokens import NUM_IDS, WORD_IDS, WORDS, Tokens, answer, encode
 from traces import cut, quoted, with_cut_pieces
 
 DEFAULT_MAX_TOKENS = 16
-"""Of /v1/completions without max_tokens (the OpenAI API's own default)."""
+"""What /v1/completions gives without max_tokens (the OpenAI API's own default)."""
 
 UNASKED_LENGTHS = (32, 256)
 """Answers to requests without max_tokens end by themselves after this many tokens, drawn from the prompt."""

@@ -46,7 +46,7 @@ REFUSALS = {
 """Status and message for the client of a request that has left without all its tokens, by its exit."""
 
 KINDS = {TOO_MANY: "TooManyRequests", 400: "BadRequestError"}
-"""Of errors by their status, as vLLM names them; every other is ServiceUnavailable."""
+"""vLLM's names of errors by their status; every other is ServiceUnavailable."""
 
 Clock = Callable[[], int]
 

@@ -25,7 +25,7 @@ OF_A_TABLE: Final = ("run", "error", DIGEST)
 NOT_DIGESTED: Final = (DIGEST, "engine_cpu_s")
 """Not of a row's digest: the digest itself, and what is of this machine at this hour."""
 MOST_BYTES: Final = 1 << 20
-"""Of a waiting row; a row has a few kB."""
+"""The largest row that may wait; a row has a few kB."""
 MOST_NAMED: Final = 3
 
 

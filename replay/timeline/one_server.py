@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 NAME = "0"
-"""Of the instance, and of its pool: as of a cluster of one."""
+"""The name of the instance and of its pool, as in a cluster of one."""
 
 
 def server_over_time(

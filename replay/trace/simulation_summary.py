@@ -50,7 +50,7 @@ class SpeculationSummary(TypedDict):
 
 
 class IncompleteCounts(TypedDict):
-    """Of the incomplete requests: how many ran at the horizon, how many waited, how many were yet to be sent.
+    """How many of the incomplete requests ran at the horizon, how many waited, how many were yet to be sent.
 
     ``num_in_gateway``: of a cluster, how many had not got to an instance; they are not among those that waited.
     """

@@ -343,7 +343,7 @@ ORDER = (
     *("lockstep", "routing", "disaggregation", "snapshot_interval_us", "admission"),
     *("latency", "flow_control", "slo_priorities", "node_pools"),
 )
-"""Of the keys in a written file; the others follow."""
+"""The order of the keys in a written file; the others follow."""
 WITHOUT_A_DEFAULT = ("instances", "routing", "snapshot_interval_us", "admission")
 """Keys that are always written."""
 NOT_WRITTEN = ("engine", "pools", "prefill_routing", "compatibility", "seed")

@@ -28,7 +28,7 @@ FittedModel = Literal["blackbox", "extended"]
 
 COEFFICIENTS = (*ALPHAS, "beta0", "beta1", "beta2")
 USUALLY_ZERO = ("alpha3",)
-"""Of these, what files of others and older ones do not have."""
+"""Coefficients that files of others, and older files, do not have."""
 """The blackbox's six numbers, in microseconds (see docs/reference/config.md)."""
 
 SHIPPED = Path(__file__).with_name("defaults.yaml")

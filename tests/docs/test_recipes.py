@@ -19,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 from sim import Blackbox, EngineConfig, Requests, simulate
 
-def run(settings, adapters=(-1,), prompt=1, output=1, apart_us=10_000, version="0.33"):
+def run(settings, adapters=(-1,), prompt=1, output=1, apart_us=10_000, version="0.33", model=None):
     n = len(adapters)
     zeros = np.zeros(n, np.int64)
     requests = Requests(
@@ -28,7 +28,7 @@ def run(settings, adapters=(-1,), prompt=1, output=1, apart_us=10_000, version="
         adapter=np.array(adapters, np.int64),
     )
     config = replace(EngineConfig.for_version(version), async_scheduling=False, **settings)
-    return simulate(requests, config, Blackbox(beta0=1000))
+    return simulate(requests, config, model or Blackbox(beta0=1000))
 
 def took_us(settings, **load):
     outcomes = run(settings, **load).outcomes

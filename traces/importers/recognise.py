@@ -41,7 +41,7 @@ COLUMNS: Final = (
     Sign(format="burstgpt", has=("Timestamp", "Request tokens", "Response tokens")),
     Sign(format="vidur", has=("num_prefill_tokens", "num_decode_tokens")),
 )
-"""Of a CSV, by its header, in any order."""
+"""Signs of a CSV: columns of its header, in any order."""
 
 LINES: Final = (
     Sign(format="otel", has=("resourceSpans",)),
@@ -53,7 +53,7 @@ LINES: Final = (
     Sign(format="mooncake", has=("input_length", "output_length")),
     Sign(format="llmservingsim", has=("input_toks", "output_toks")),
 )
-"""Of JSON lines, by the first of them."""
+"""Signs of JSON lines: keys of the first of them."""
 
 DOCUMENTS: Final = (
     Sign(format="otel", has=("resourceSpans",)),
@@ -71,7 +71,7 @@ DOCUMENTS: Final = (
     Sign(format="vllm-bench", has=("request_throughput", "total_input_tokens"), lacks=_OTHERS),
     Sign(format="vllm-bench", has=("mean_ttft_ms", "completed"), lacks=_OTHERS),
 )
-"""Of one JSON document, by its keys."""
+"""Signs of one JSON document: its keys."""
 
 
 def recognised(path: Path) -> PublicFormat | None:

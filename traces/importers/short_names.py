@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from traces.trace import Trace
 
 MOST_CHARACTERS: Final = 500
-"""Of a name; a longer one is data in the wrong place, and would stand in several columns of each row."""
+"""The longest name. A longer text is data in the wrong place, and would stand in several columns of each row."""
 _WITH_NUMBER: Final = MOST_CHARACTERS + 20
-"""Of a request's id: its session's name and its round."""
+"""The longest id of a request: its session's name and its round."""
 _LISTS: Final = ("prefix_hashes", "images", "awaited_request_ids")
 """Columns of text that hold lists, as long as a prompt needs."""
 

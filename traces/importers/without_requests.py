@@ -122,7 +122,7 @@ FIGURES: Final = (
         has=("type", "data", "metric"),
     ),
 )
-"""Of JSON: figures of runs."""
+"""JSON files that hold figures of runs."""
 
 TEXTS: Final = (
     Aggregate(
@@ -151,7 +151,7 @@ TEXTS: Final = (
         has=("prompt",),
     ),
 )
-"""Of JSON: texts that nobody has counted."""
+"""JSON files that hold texts whose tokens nobody has counted."""
 
 TABLES: Final = (
     Aggregate(
@@ -191,4 +191,4 @@ TABLES: Final = (
         has=("metric_name", "metric_value"),
     ),
 )
-"""Of CSV, by the columns."""
+"""CSV files without requests, told by their columns."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 MOST_TOKENS: Final = 1 << 30
-"""Of a request's prompt, and of its output: their sum fits in an int32."""
+"""The most tokens of a request's prompt, and of its output: their sum fits in an int32."""
 
 MOST_US: Final = 1 << 53
 """Of a time, 285 years: a double still resolves single microseconds. Unix times are a fifth of it."""

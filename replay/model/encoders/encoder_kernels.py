@@ -19,15 +19,15 @@ from replay.model.operator_forms import encoder_attention_work, forms, product_w
 from replay.model.vision.tower import VisionTower
 
 ELEMENTWISE_SHARE = 0.6
-"""Of the peak bandwidth, that norms, activations and additions reach (calibrate/predictor/standins.py)."""
+"""The share of the peak bandwidth that norms, activations and additions reach (calibrate/predictor/standins.py)."""
 ELEMENTWISE_LAUNCH_US = 2.0
 ELEMENTWISE_KERNELS = 7
-"""Of a layer: two norms, two residual additions, rotary embedding of queries and of keys, the activation."""
+"""A layer's kernels: two norms, two residual additions, rotary embedding of queries and of keys, the activation."""
 HIDDEN_TRIPS = 10
 """Vectors of hidden size that these read and write per patch: two per norm, three per addition."""
 DTYPE_BYTES = 2
 LINK_SHARE, ALL_REDUCE_US = 0.80, 20.0
-"""Of an all-reduce: ``sim.Roofline``'s link_efficiency and all_reduce_us."""
+"""What an all-reduce reaches and takes: ``sim.Roofline``'s link_efficiency and all_reduce_us."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ SPARSE_LATENT_BLOCK = 64
 HOPPER, BLACKWELL, BLACKWELL_RTX = 9, 10, 12
 """Major compute capabilities."""
 FLASHINFER_BLOCK = 32
-"""Of dense latent attention on Blackwell: FLASHINFER_MLA takes 32 and 64 (mla/flashinfer_mla.py)."""
+"""Tokens of a block of dense latent attention on Blackwell: FLASHINFER_MLA takes 32 and 64 (mla/flashinfer_mla.py)."""
 FORCED_BLOCK = 64
 """Of dense latent attention on Hopper and Blackwell (up to 0.17, platforms/cuda.py:check_and_update_config)."""
 FORCES_BLOCKS_UP_TO = 17

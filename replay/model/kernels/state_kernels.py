@@ -20,10 +20,10 @@ KERNEL_HEAD = 128
 """The width of keys that FlashKDA wants, and on Blackwell FlashInfer's gated delta nets."""
 
 FIRST_TO_SAVE: Mapping[StateKernel, int] = {"kda": 29, "mamba2": 32, "gated delta": 33}
-"""By kernel: the version 0.N from which on it saves states inside chunks."""
+"""The version 0.N from which on a kernel saves states inside chunks."""
 
 ALIGNMENTS: Mapping[StateKernel, int] = {"kda": 16, "mamba2": 1, "gated delta": 64}
-"""By kernel: at multiples of how many tokens behind a chunk's start."""
+"""A kernel saves states at multiples of so many tokens behind a chunk's start."""
 
 
 def saved_alignment(state: LayerState, *, version: str, gpu: Gpu | None) -> int:

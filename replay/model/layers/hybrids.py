@@ -433,4 +433,4 @@ HYBRIDS: Mapping[str, Callable[[ModelFields, Attention, int], Layers]] = {
     "lfm2": lfm2,
     "lfm2_moe": lfm2,
 }
-"""By config.json's ``model_type``: how its layers are read."""
+"""How a model's layers are read, by config.json's ``model_type``."""

@@ -16,7 +16,7 @@ MODULES = "num_nextn_predict_layers"
 """How many modules draft one after another, where a config.json says it; else one that is run again."""
 NUMBERS = (MODULES, "mtp_num_hidden_layers", "num_mtp_modules")
 NUMBERS_IN_VLLM: Mapping[str, int] = {"mimo_v2_flash": 1}
-"""By model type, where vLLM has the number itself (mimo_v2_mtp.py)."""
+"""Numbers that vLLM has itself, by model type (mimo_v2_mtp.py)."""
 NOT_IN_VLLM = frozenset({"minimax_m2"})
 """Models with MTP layers that vLLM up to 0.33.0 does not serve (config/speculative.py: hf_config_override)."""
 SLIDING = "sliding_attention"

@@ -25,7 +25,7 @@ from replay.model.layers.older_spellings import (
 
 LINEAR, FULL, SLIDING = "linear_attention", "full_attention", "sliding_attention"
 FOURTH, GEMMA_4 = 4, 6
-"""Of so many layers one sees everything, where a file does not say it."""
+"""One layer in so many sees everything, where a file does not say it."""
 NEMOTRON_BLOCKS = {LINEAR: "mamba", FULL: "attention"}
 RATIOS = {"heavily_compressed_attention": 128, "compressed_sparse_attention": 4, SLIDING: 0}
 

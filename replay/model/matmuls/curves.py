@@ -11,7 +11,7 @@ from replay.model.matmuls.products import Matmul
 
 Floats = NDArray[np.float64]
 Curves = dict[tuple[int, int], tuple[Floats, Floats]]
-"""By (n, k): the m that were measured, and their µs."""
+"""The m that were measured and their µs, by (n, k)."""
 FEWEST_POINTS = 2
 """A line needs two."""
 

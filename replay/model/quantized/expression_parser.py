@@ -13,7 +13,7 @@ Where = Literal["^", "$", "b", "B"]
 MOST_GROUPS: Final = 50
 """Groups in groups."""
 MOST_COUNTED: Final = 1000
-"""Of ``{m,n}``."""
+"""The largest m or n in ``{m,n}``."""
 SPECIAL: Final = "\\.^$*+?{}[]()|"
 _CLASSES: Final = "dDwWsS"
 

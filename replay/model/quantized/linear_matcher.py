@@ -25,7 +25,7 @@ from replay.model.quantized.expression_parser import (
 )
 
 MOST_NODES: Final = 20_000
-"""Of expressions with their counted repeats written out."""
+"""The largest size of expressions with their counted repeats written out."""
 TOO_LARGE: Final = f"expressions of more than {MOST_NODES:,} characters with their repeats written out"
 MOST_SETS: Final = 10_000
 """Sets of places that come up: a checkpoint's expressions have a hundred."""

@@ -54,7 +54,7 @@ _OF_THE_MODEL = re.compile(
 """What stands before a layer of the model itself: others draft, or are of a tower."""
 _NUMBERED = re.compile(r"\.\d+(?:\.|$)")
 MOST_CHARACTERS = 2_000
-"""Of a name or an expression in a file."""
+"""The longest name or expression that a file may have."""
 MOST_NAMES = 10_000
 DEEPEST = 10
 """Pieces of a module's name behind its layer: three or four."""

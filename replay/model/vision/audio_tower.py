@@ -14,7 +14,7 @@ from traces import ConfigError
 
 AUDIO = "audio_config"
 KERNEL = 3
-"""Of the convolutions that shorten the sound before the layers."""
+"""The kernel size of the convolutions that shorten the sound before the layers."""
 MEL_BINS, SHORTENED = 128, 4
 """Bands of Gemma's spectrogram, and how many times fewer its two convolutions leave."""
 

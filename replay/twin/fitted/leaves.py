@@ -27,7 +27,7 @@ OF_A_STEP = (
 """Flags that change what a step takes."""
 STEPS_TOKENS = "max_num_batched_tokens"
 AS_IT_IS = "auto"
-"""Of ``dtype`` and its like: what the model says."""
+"""The value of ``dtype`` and its like that stands for what the model says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ VALUES: Final[Mapping[str, tuple[str, str]]] = {
     "random_forrest": ("profiled", "Vidur's"),
     "linear_regression": ("profiled", "Vidur's"),
 }
-"""By a value of another tool, vtwin's, and whose it is."""
+"""vtwin's word for another tool's value, and whose that is."""
 
 
 def in_own_words(message: str) -> str:

@@ -26,7 +26,7 @@ _LOOKS: Final = re.compile(r"(?:---|%YAML|- |-$|[\w./\"'-]+\s*:(?:\s|$)|\{)")
 _HERE: Final = re.compile(r"<<-?\s{0,3}['\"]?(\w{1,40})")
 _FENCE: Final = "```"
 MOST_VARIABLES: Final = 1_000
-"""Of a container: each has them all."""
+"""The most variables that a container may have."""
 MOST_CONTAINERS: Final = 1_000
 _NOT_SERVERS: Final = (
     "initContainers",

@@ -66,7 +66,7 @@ OPTIONS: Final[Mapping[str, str]] = {
     "--server-url": "--url",
     "--warmup-requests": "--warmup",
 }
-"""By flag, vtwin's option."""
+"""vtwin's option for a flag."""
 
 
 _LENGTHS: Final = "--prompt-tokens and --output-tokens"

@@ -20,7 +20,7 @@ _FLAG_AHEAD: Final = re.compile(r"\s*-")
 _PLAIN: Final = re.compile(r"[^\s\\'\"$#;&|<>]+")
 _QUOTED: Final = {"'": re.compile(r"[^']+"), '"': re.compile(r"[^\"\\$]+")}
 MOST_CHARACTERS: Final = 1 << 22
-"""Of a text's words with their variables put in: a variable of a variable could grow without end."""
+"""The most characters of a text's words with their variables put in, which could otherwise grow without end."""
 MOST_WORDS: Final = 20_000
 GROWS: Final = "command: got variables that grow without end, expected plain values"
 

@@ -13,7 +13,7 @@ from traces.strict.whole_file import is_there, whole_file
 
 _PATH: Final = re.compile(r"[^\s=]*\.(?:ya?ml|json|sh|txt|conf|service)")
 MOST_BYTES: Final = 1 << 20
-"""Of a text or file: a manifest has a few thousand."""
+"""The largest text or file that is read: a manifest has a few thousand bytes."""
 LONGEST_NAME: Final = 4096
 
 

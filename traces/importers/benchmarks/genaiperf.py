@@ -32,7 +32,7 @@ from traces.trace import Trace, make_trace
 
 _HINT: Final = "expected genai-perf's profile_export.json"
 _CHARACTERS_PER_TOKEN: Final = 4
-"""Of English text under usual tokenizers: a guess, for prompts that nobody counted."""
+"""A guess for prompts that nobody counted: English text under usual tokenizers."""
 _GUESSED: Final = (
     "the file has no counts of prompt tokens: their lengths are guessed at "
     f"{_CHARACTERS_PER_TOKEN} characters each (genai-perf counted them and did not write it down)"

@@ -32,7 +32,7 @@ LAST = ("last_chunk_time_us", "last_token_time_us")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientNetwork:
-    """The network of requests, µs: ``there_us`` to the server, ``back_us`` of a token, ``bits_per_us`` (inf: no limit)."""
+    """Per request, µs: ``there_us`` to the server, ``back_us`` of a token, ``bits_per_us`` (inf: no limit)."""
 
     there_us: Int64s
     back_us: Int64s

@@ -62,6 +62,18 @@ free, costly = (run(tight | {"preemption_us": each}, **load) for each in (0.0, 7
 assert free.num_preemptions > 0
 assert costly.duration_us - free.duration_us == 70 * free.num_preemptions
 """,
+    "Add a routing policy": """
+from pathlib import Path
+from replay import load_config, run
+from traces import read_recorded
+twin = Path(tmp, "twin.yaml")
+twin.write_text("engine: {max_num_seqs: 4, num_gpu_blocks: 999}\\n"
+                "latency:\\n  model: blackbox\\n"
+                "  coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 9, beta1: 1, beta2: 1}\\n"
+                "cluster: {instances: 3, routing: {policy: newest}}\\n")
+found = run(read_recorded(Path("traces/samples/azure_code_200.csv")), load_config(twin)).trace
+assert set(found.cells("instance").values.tolist()) == {2}
+""",
     "Add a GPU": """
 from replay.model.gpus import find_gpu
 assert find_gpu("example 96gb").bandwidth_gb_per_s == 2400

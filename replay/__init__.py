@@ -29,8 +29,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from replay.capacity.question import find_capacity, find_sessions
     from replay.cluster.simulate import simulate_trace
+    from replay.config.question import StartedTwin, start_twin
     from replay.console.ready import tell_when_compiling
     from replay.fleet.question import SizedFleet, plan_fleet
+    from replay.profiles.fitted_profile import read_profile
+    from replay.profiles.question import CheckedProfile, FoundProfiles, check_profile, find_profiles
     from replay.rollouts.rollouts import Rollouts, RolloutSettings, run_rollouts
     from replay.serve.request_limits import RequestLimits
     from replay.serve.server import run_server, serving
@@ -54,7 +57,9 @@ if TYPE_CHECKING:
     from replay.verdict.judged import Judged
 
 __all__ = [
+    "CheckedProfile",
     "DefaultsEntry",
+    "FoundProfiles",
     "Judged",
     "Pacing",
     "Provenance",
@@ -64,11 +69,14 @@ __all__ = [
     "Run",
     "RunSettings",
     "SizedFleet",
+    "StartedTwin",
     "TwinConfig",
     "allowing_code",
     "check_fits",
+    "check_profile",
     "dump_config",
     "find_capacity",
+    "find_profiles",
     "find_sessions",
     "judge_trace",
     "load_config",
@@ -78,12 +86,14 @@ __all__ = [
     "pacing_of",
     "plan_fleet",
     "read_defaults",
+    "read_profile",
     "requests_from_trace",
     "run",
     "run_rollouts",
     "run_server",
     "serving",
     "simulate_trace",
+    "start_twin",
     "summarize",
     "sweep",
     "tell_when_compiling",
@@ -93,6 +103,13 @@ __all__ = [
 ]
 
 _HOMES = {
+    "StartedTwin": "replay.config.question",
+    "start_twin": "replay.config.question",
+    "read_profile": "replay.profiles.fitted_profile",
+    "check_profile": "replay.profiles.question",
+    "find_profiles": "replay.profiles.question",
+    "CheckedProfile": "replay.profiles.question",
+    "FoundProfiles": "replay.profiles.question",
     "DefaultsEntry": "replay.twin.defaults",
     "SizedFleet": "replay.fleet.question",
     "Judged": "replay.verdict.judged",

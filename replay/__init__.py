@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from replay.config.question import StartedTwin, start_twin
     from replay.console.ready import tell_when_compiling
     from replay.fleet.question import SizedFleet, plan_fleet
+    from replay.gpus.options import GpuCompareOptions, ModelInfoOptions
+    from replay.gpus.question import ComparedGpus, ModelCard, compare_gpus, model_card
     from replay.profiles.fitted_profile import read_profile
     from replay.profiles.question import CheckedProfile, FoundProfiles, check_profile, find_profiles
     from replay.rollouts.rollouts import Rollouts, RolloutSettings, run_rollouts
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from replay.simulation.run_plan import RunSettings
     from replay.simulation.run_verdict import judge_trace
     from replay.simulation.simulated_run import Run, run
-    from replay.sweeps.question import sweep
+    from replay.sweeps.question import SweepFront, find_front, sweep
     from replay.trace.pacing import Pacing, paced_requests, pacing_of
     from replay.trace.request_columns import requests_from_trace
     from replay.trace.simulation_summary import summarize
@@ -58,9 +60,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CheckedProfile",
+    "ComparedGpus",
     "DefaultsEntry",
     "FoundProfiles",
+    "GpuCompareOptions",
     "Judged",
+    "ModelCard",
+    "ModelInfoOptions",
     "Pacing",
     "Provenance",
     "RequestLimits",
@@ -70,17 +76,21 @@ __all__ = [
     "RunSettings",
     "SizedFleet",
     "StartedTwin",
+    "SweepFront",
     "TwinConfig",
     "allowing_code",
     "check_fits",
     "check_profile",
+    "compare_gpus",
     "dump_config",
     "find_capacity",
+    "find_front",
     "find_profiles",
     "find_sessions",
     "judge_trace",
     "load_config",
     "lookup_defaults",
+    "model_card",
     "paced",
     "paced_requests",
     "pacing_of",
@@ -103,6 +113,14 @@ __all__ = [
 ]
 
 _HOMES = {
+    "GpuCompareOptions": "replay.gpus.options",
+    "ModelInfoOptions": "replay.gpus.options",
+    "compare_gpus": "replay.gpus.question",
+    "ComparedGpus": "replay.gpus.question",
+    "model_card": "replay.gpus.question",
+    "ModelCard": "replay.gpus.question",
+    "find_front": "replay.sweeps.question",
+    "SweepFront": "replay.sweeps.question",
     "StartedTwin": "replay.config.question",
     "start_twin": "replay.config.question",
     "read_profile": "replay.profiles.fitted_profile",

@@ -91,9 +91,9 @@ def check_profile(  # noqa: PLR0913 - what a question can say of its server and 
 ) -> CheckedProfile:
     """Return whether a question lies inside of what a twin was fitted on; None: as the twin's was.
 
-    ``rate_per_s`` and ``concurrency`` are of one server, ``prompt_tokens`` and ``output_tokens`` of the longest
-    request; ``flags``: of ``vllm serve``, in one text. Raises ConfigError for flags, a GPU or a version that nobody knows: a typing error
-    is no server.
+    ``rate_per_s`` and ``concurrency``: of one server; ``prompt_tokens`` and ``output_tokens``: of the longest requests;
+    ``flags``: of ``vllm serve``, in one text. Raises ConfigError for flags, a GPU or a version that nobody knows: a
+    typing error is no server.
     """
     found = read_profile(path)
     asked = AskedServer(model=model, gpu=gpu, tp=tp, vllm_version=vllm_version, flags={})

@@ -31,7 +31,20 @@ if TYPE_CHECKING:
     from replay.cluster.simulate import simulate_trace
     from replay.config.question import StartedTwin, start_twin
     from replay.console.ready import tell_when_compiling
-    from replay.fleet.question import SizedFleet, plan_fleet
+    from replay.fleet.answers import FleetAnswer, SizedFleet
+    from replay.fleet.demand import FleetCheck, FleetDemand, fleet_demand
+    from replay.fleet.other_questions import FleetProfile, fleet_profile, size_pools
+    from replay.fleet.question import (
+        HandoffLinks,
+        compare_fleets,
+        compare_routers,
+        disaggregate_fleet,
+        plan_fleet,
+        reserve_fleet,
+        shed_power,
+        size_fleet,
+        split_fleet,
+    )
     from replay.gpus.options import GpuCompareOptions, ModelInfoOptions
     from replay.gpus.question import ComparedGpus, ModelCard, compare_gpus, model_card
     from replay.profiles.fitted_profile import read_profile
@@ -62,8 +75,13 @@ __all__ = [
     "CheckedProfile",
     "ComparedGpus",
     "DefaultsEntry",
+    "FleetAnswer",
+    "FleetCheck",
+    "FleetDemand",
+    "FleetProfile",
     "FoundProfiles",
     "GpuCompareOptions",
+    "HandoffLinks",
     "Judged",
     "ModelCard",
     "ModelInfoOptions",
@@ -81,12 +99,17 @@ __all__ = [
     "allowing_code",
     "check_fits",
     "check_profile",
+    "compare_fleets",
     "compare_gpus",
+    "compare_routers",
+    "disaggregate_fleet",
     "dump_config",
     "find_capacity",
     "find_front",
     "find_profiles",
     "find_sessions",
+    "fleet_demand",
+    "fleet_profile",
     "judge_trace",
     "load_config",
     "lookup_defaults",
@@ -98,11 +121,16 @@ __all__ = [
     "read_defaults",
     "read_profile",
     "requests_from_trace",
+    "reserve_fleet",
     "run",
     "run_rollouts",
     "run_server",
     "serving",
+    "shed_power",
     "simulate_trace",
+    "size_fleet",
+    "size_pools",
+    "split_fleet",
     "start_twin",
     "summarize",
     "sweep",
@@ -113,6 +141,21 @@ __all__ = [
 ]
 
 _HOMES = {
+    "FleetAnswer": "replay.fleet.answers",
+    "FleetProfile": "replay.fleet.other_questions",
+    "fleet_profile": "replay.fleet.other_questions",
+    "size_pools": "replay.fleet.other_questions",
+    "fleet_demand": "replay.fleet.demand",
+    "FleetCheck": "replay.fleet.demand",
+    "FleetDemand": "replay.fleet.demand",
+    "reserve_fleet": "replay.fleet.question",
+    "shed_power": "replay.fleet.question",
+    "compare_routers": "replay.fleet.question",
+    "HandoffLinks": "replay.fleet.question",
+    "disaggregate_fleet": "replay.fleet.question",
+    "split_fleet": "replay.fleet.question",
+    "compare_fleets": "replay.fleet.question",
+    "size_fleet": "replay.fleet.question",
     "GpuCompareOptions": "replay.gpus.options",
     "ModelInfoOptions": "replay.gpus.options",
     "compare_gpus": "replay.gpus.question",
@@ -129,7 +172,7 @@ _HOMES = {
     "CheckedProfile": "replay.profiles.question",
     "FoundProfiles": "replay.profiles.question",
     "DefaultsEntry": "replay.twin.defaults",
-    "SizedFleet": "replay.fleet.question",
+    "SizedFleet": "replay.fleet.answers",
     "Judged": "replay.verdict.judged",
     "Pacing": "replay.trace.pacing",
     "Provenance": "replay.twin.defaults",

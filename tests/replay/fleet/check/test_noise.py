@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import replay.fleet.size
+import replay.fleet.plans.size
 import vtwin
 from replay.fleet.check.drawn_requests import Arrivals, Stream, drawn_rows
 from replay.fleet.check.fewest_engines import MOST_CONFIRMED, MOST_TIMES, FleetRuns, Search, terms
@@ -24,7 +24,7 @@ from replay.fleet.check.steady import (
     batch_means,
 )
 from replay.fleet.inputs.profiles import from_profile, shipped_profiles
-from replay.fleet.size import SizeCheck, plan_pool
+from replay.fleet.plans.size import SizeCheck, plan_pool
 from sim.fleet import Lengths
 from sim.fleet.sizing import Objective, pool_at
 from traces.workload.model import Arrival
@@ -284,7 +284,7 @@ def test_the_second_run_has_its_own_seed_a_fiftieth_more_load_and_three_times_th
         calls.append((engines, float(of[2]), asked.times, seed))  # type: ignore[arg-type]
         return verify(*of, engines=engines, seed=seed, asked=asked, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(replay.fleet.size, "verify", spied)
+    monkeypatch.setattr(replay.fleet.plans.size, "verify", spied)
     plan = plan_pool(
         A100, LENGTHS, 20.0, OBJECTIVE, context=2048, check=SizeCheck(asked=RunLength(num_requests=1000))
     )

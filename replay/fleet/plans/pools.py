@@ -19,7 +19,7 @@ from replay.fleet.inputs.pools_file import BY_LABEL, Ints, PoolRouter, PoolSpec
 from replay.fleet.inputs.profiles import ProfileSource
 from replay.fleet.inputs.shared_prefixes import with_hits
 from replay.fleet.inputs.whole_requests import WholeRequests
-from replay.fleet.size import FleetPlan, PoolPlan, SizeCheck, plan_pool
+from replay.fleet.plans.size import FleetPlan, PoolPlan, SizeCheck, plan_pool
 from sim.fleet import Lengths, provisioned
 from sim.fleet.routers import FleetRouter, RouterName
 from sim.fleet.sizing import Infeasible, Objective

@@ -9,11 +9,11 @@ from replay.fleet.check.fewest_engines import MORE
 from replay.fleet.check.pool import LEAST_SPELLS, Verification
 from replay.fleet.check.slo_limits import keeps, limits_of
 from replay.fleet.check.steady import PRECISION, STAYS_A_BATCH, BatchedMean
-from replay.fleet.costs import cost_text, per_year
-from replay.fleet.headline import headlines
 from replay.fleet.inputs.computed import Computed
-from replay.fleet.pools import PoolsPlan, Together
-from replay.fleet.size import FleetPlan, PoolPlan
+from replay.fleet.plans.costs import cost_text, per_year
+from replay.fleet.plans.pools import PoolsPlan, Together
+from replay.fleet.plans.size import FleetPlan, PoolPlan
+from replay.fleet.told.headline import headlines
 from sim.fleet.sizing import Objective
 from traces import MOST_FAILED, or_null, shown_time, tool_version
 from traces.facts import AlignedRows, AnswerPart, SideBySide, TermRows, mark

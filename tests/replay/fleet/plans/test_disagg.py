@@ -12,9 +12,9 @@ import pytest
 import vtwin
 from replay.fleet.check.disagg_check import prefill_engine, verify_handoff
 from replay.fleet.check.steady import RunLength
-from replay.fleet.disagg import plan_disagg
 from replay.fleet.inputs.profiles import from_profile, shipped_profiles
-from replay.fleet.size import SizeCheck
+from replay.fleet.plans.disagg import plan_disagg
+from replay.fleet.plans.size import SizeCheck
 from sim.cluster.transfer.disaggregation_config import Disaggregation
 from sim.fleet import Lengths
 from sim.fleet.disaggregated import Transfer, disaggregated_at, keeps_by_formula, sweep_disaggregated

@@ -11,7 +11,7 @@ from replay.verdict.kv_doubt import MOVED, REMEDY, SHARE
 from sim.fleet.sizing import Infeasible, pool_at
 
 if TYPE_CHECKING:
-    from replay.fleet.size import FleetPlan, PoolPlan
+    from replay.fleet.plans.size import FleetPlan, PoolPlan
     from sim.fleet.sizing import Objective, PoolSize
 
 

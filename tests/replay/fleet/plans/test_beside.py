@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import vtwin
-from replay.fleet.beside import ComparedFleet, FleetsCompared, beside_sentence
+from replay.fleet.plans.beside import ComparedFleet, FleetsCompared
+from replay.fleet.told.beside_text import beside_sentence
 from tests.validation.fleet_traces import CASES, trace_at, twin_at
 
 (PLAIN,) = (each for each in CASES if each.name == "prefix groups")

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from replay.fleet.check.pool import Verification
 from replay.fleet.check.slo_limits import Limit, limits_of
 from replay.fleet.check.steady import BatchedMean
-from replay.fleet.costs import per_year
-from replay.fleet.headline import headlines
 from replay.fleet.inputs.fleet_ranges import size_pool
 from replay.fleet.inputs.profiles import ProfileSource
-from replay.fleet.questions import split_headline, splits_of
-from replay.fleet.size import FleetPlan, PoolPlan
-from replay.fleet.text import NOISE, broken_text, cost_per_hour, error_lines, gpus_text
+from replay.fleet.plans.costs import per_year
+from replay.fleet.plans.length_splits import splits_of
+from replay.fleet.plans.size import FleetPlan, PoolPlan
+from replay.fleet.told.headline import headlines
+from replay.fleet.told.split_text import split_headline
+from replay.fleet.told.text import NOISE, broken_text, cost_per_hour, error_lines, gpus_text
 from sim.fleet import GpuProfile, Lengths
 from sim.fleet.sizing import Infeasible, Objective
 from traces import pages, shown_time, tool_version, write_text

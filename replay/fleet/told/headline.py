@@ -6,9 +6,9 @@ import math
 
 from replay.fleet.check.fewest_engines import MORE
 from replay.fleet.check.slo_limits import limits_of
-from replay.fleet.costs import year_text
 from replay.fleet.inputs.whole_requests import in_words
-from replay.fleet.size import FleetPlan, PoolPlan
+from replay.fleet.plans.costs import year_text
+from replay.fleet.plans.size import FleetPlan, PoolPlan
 from sim.fleet.sizing import Objective
 from traces import shown_time
 

@@ -24,8 +24,9 @@ from replay.fleet.cli import fleet_app
 from replay.fleet.inputs import OUTPUT_FRAC
 from replay.fleet.inputs.fleet_workload import lengths_of_cdf
 from replay.fleet.inputs.profiles import from_profile, profile_yaml, read_source, shipped_profiles
-from replay.fleet.questions import split_headline, split_parts, splits_of
-from replay.fleet.text import broken_text
+from replay.fleet.plans.length_splits import splits_of
+from replay.fleet.told.split_text import split_headline, split_parts
+from replay.fleet.told.text import broken_text
 from replay.gpus.known_errors import known_errors
 from replay.model.gpus import find_gpu
 from replay.model.prices import list_price_notes, list_prices

@@ -14,7 +14,7 @@ from replay.fleet.commands.options import (
     ReserveOptions,
     RouterOptions,
 )
-from replay.fleet.commands.shown import say_fleet_answer
+from replay.fleet.commands.fleet_answer import say_fleet_answer
 from replay.twin.own.own_code import with_code_option
 from traces.strict.option_table import with_option_tables
 from traces.strict.tell import tell

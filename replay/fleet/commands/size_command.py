@@ -15,7 +15,7 @@ from replay.fleet.commands.layouts import (
     with_defaults,
 )
 from replay.fleet.commands.options import ProfileOptions, SizeOptions
-from replay.fleet.commands.shown import say_fleet_answer
+from replay.fleet.commands.fleet_answer import say_fleet_answer
 from replay.fleet.inputs import SPILL_PER_ENGINE
 from replay.twin.own.own_code import with_code_option
 from traces import ConfigError, ExitCode

@@ -8,8 +8,7 @@ import numpy as np
 
 from replay.fleet.inputs.profiles import from_profile, shipped_profiles
 from replay.fleet.plans.length_splits import splits_of
-from replay.fleet.told.disagg_text import border_lines
-from replay.fleet.told.split_text import split_document
+from replay.fleet.told.split_text import border_lines, split_document
 from sim.fleet import GpuProfile, Lengths
 from sim.fleet.disaggregated import sweep_disaggregated
 from sim.fleet.sizing import Objective

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from replay.fleet.commands.fleet_answer import say_fleet_answer
 from replay.fleet.commands.layouts import demand_of
 from replay.fleet.commands.options import (
     DemandOptions,
@@ -14,7 +15,6 @@ from replay.fleet.commands.options import (
     ReserveOptions,
     RouterOptions,
 )
-from replay.fleet.commands.fleet_answer import say_fleet_answer
 from replay.twin.own.own_code import with_code_option
 from traces.strict.option_table import with_option_tables
 from traces.strict.tell import tell

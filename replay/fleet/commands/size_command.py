@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from replay.fleet.commands.fleet_answer import say_fleet_answer
 from replay.fleet.commands.layouts import (
     check_of,
     demand_of,
@@ -15,7 +16,6 @@ from replay.fleet.commands.layouts import (
     with_defaults,
 )
 from replay.fleet.commands.options import ProfileOptions, SizeOptions
-from replay.fleet.commands.fleet_answer import say_fleet_answer
 from replay.fleet.inputs import SPILL_PER_ENGINE
 from replay.twin.own.own_code import with_code_option
 from traces import ConfigError, ExitCode

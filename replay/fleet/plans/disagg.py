@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass, replace
 
 from replay.fleet.check.disagg_check import HandoffCheck, verify_handoff
-from replay.fleet.check.fewest_engines import FleetRuns, is_long, terms
+from replay.fleet.check.engine_search import EngineSearch
+from replay.fleet.check.fewest_engines import Counts, FleetRuns, is_long, terms
 from replay.fleet.check.pool import Verification
-from replay.fleet.check.several import Counts, SeveralSearch
 from replay.fleet.inputs.outside_fit import EngineLoad
 from replay.fleet.inputs.profiles import ProfileSource
 from replay.fleet.inputs.shared_prefixes import known_to
@@ -82,7 +82,7 @@ def plan_disagg(
     """Return the fleets by formula, and, with ``check``, simulations from the cheapest on.
 
     Both pools are made larger until the simulation meets the objective, then each in turn as small as that allows
-    (``SeveralSearch``), and the result is confirmed with another seed at slightly more load. ``by_formula``: what
+    (``EngineSearch``), and the result is confirmed with another seed at slightly more load. ``by_formula``: what
     transfers cost in the formulas; ``transfer``: the links of the simulation. Raises InvalidConfig.
     """
     profiles = (sources[0].profile, sources[1].profile)
@@ -155,7 +155,7 @@ def _checked(
         return found.whole
 
     long = is_long(rate_per_s, check.asked, stay_s=stay)
-    search = SeveralSearch(
+    search = EngineSearch(
         runs=FleetRuns(tried_at=tried_at, objective=plan.objective, has_glances=long),
         prices=plan.prices_per_hour,
         is_smallest=check.smallest,

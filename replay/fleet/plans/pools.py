@@ -9,10 +9,10 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.fleet.check.fewest_engines import FleetRuns, is_long, terms
+from replay.fleet.check.engine_search import EngineSearch
+from replay.fleet.check.fewest_engines import Counts, FleetRuns, is_long, terms
 from replay.fleet.check.pool import Verification
 from replay.fleet.check.routed import EnginePool, RoutedCheck, verify_routed
-from replay.fleet.check.several import Counts, SeveralSearch
 from replay.fleet.check.slo_limits import keeps
 from replay.fleet.inputs.failures import availability_with
 from replay.fleet.inputs.pools_file import BY_LABEL, Ints, PoolRouter, PoolSpec
@@ -121,7 +121,7 @@ def _shared(
         return found.check.whole
 
     rate = sum(plan.rate_per_s for plan in plans)
-    search = SeveralSearch(
+    search = EngineSearch(
         runs=FleetRuns(
             tried_at=tried_at, objective=objective, has_glances=is_long(rate, check.asked, stay_s=stay)
         ),

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from replay.fleet.check.fewest_engines import FleetRuns, Search, is_long, terms
+from replay.fleet.check.engine_search import EngineSearch
+from replay.fleet.check.fewest_engines import Counts, FleetRuns, is_long, terms
 from replay.fleet.check.pool import Verification, verify
 from replay.fleet.check.slo_limits import keeps
 from replay.fleet.check.steady import RunLength
@@ -193,13 +194,14 @@ def plan_pool(
     analytic = size_pool(source.profile, lengths, rate_per_s, objective, context=context)
     without = replace(objective, utilization_cap=max(objective.utilization_cap, NO_CAP))
     uncapped = size_pool(source.profile, lengths, rate_per_s, without, context=context).engines
-    engines, search = analytic.engines, None
+    engines, runs = analytic.engines, None
     if check is not None:
-        search = _search(
+        runs = _runs(
             source, lengths, rate_per_s, objective, service_s=analytic.service_s, check=check, share=share
         )
-        engines = search.found(analytic.engines, guess=uncapped if check.smallest else None)
-    seen = {} if search is None else search.runs.seen
+        search = EngineSearch(runs=runs, is_smallest=check.smallest)
+        (engines,) = search.found((analytic.engines,), guess=uncapped) or runs.last
+    seen = {} if runs is None else runs.seen
     return PoolPlan(
         name=name,
         source=source,
@@ -211,7 +213,7 @@ def plan_pool(
         engines=engines,
         provisioned=provisioned(engines, objective.availability),
         availability=objective.availability,
-        tried=() if search is None else search.tried,
+        tried=() if runs is None else runs.tried,
         confirmed=tuple(found for (_, run), found in seen.items() if run == 1),
         cap=objective.utilization_cap,
         uncapped=uncapped,
@@ -220,7 +222,7 @@ def plan_pool(
     )
 
 
-def _search(
+def _runs(
     source: ProfileSource,
     lengths: Lengths,
     rate_per_s: float,
@@ -229,18 +231,18 @@ def _search(
     service_s: float,
     check: SizeCheck,
     share: float,
-) -> Search:
-    """Return a search over engines of a pool; its second run has its own seed, more load and more requests."""
+) -> FleetRuns:
+    """Return the simulations of a pool; the second run has its own seed, more load and more requests."""
     stay = check.asked.stay_s(lengths, service_s)
 
-    def tried_at(engines: int, run: int) -> Verification:
+    def tried_at(fleet: Counts, run: int) -> Verification:
         rate, seed, asked = terms(rate_per_s, check.seed, check.asked, run=run, stay_s=stay)
         return verify(
-            source, lengths, rate, engines=engines, service_s=service_s, seed=seed, asked=asked, share=share
+            source, lengths, rate, engines=fleet[0], service_s=service_s, seed=seed, asked=asked, share=share
         )
 
     long = is_long(rate_per_s, check.asked, stay_s=stay)
-    return Search(runs=FleetRuns(tried_at=tried_at, objective=objective, has_glances=long))
+    return FleetRuns(tried_at=tried_at, objective=objective, has_glances=long)
 
 
 def check_length(source: ProfileSource, lengths: Lengths) -> None:

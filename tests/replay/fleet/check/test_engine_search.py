@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from replay.fleet.check.fewest_engines import MOST_TIMES, FleetRuns
+from replay.fleet.check.engine_search import EngineSearch
+from replay.fleet.check.fewest_engines import MOST_TIMES, Counts, FleetRuns
 from replay.fleet.check.pool import Verification, verify
-from replay.fleet.check.several import Counts, SeveralSearch
 from replay.fleet.check.steady import BatchedMean, RunLength
 from replay.fleet.inputs.profiles import from_profile, shipped_profiles
 from sim.fleet import Lengths
@@ -33,7 +33,7 @@ def searched(
     *,
     prices: tuple[float, ...] = (0.0, 0.0),
     is_smallest: bool = True,
-) -> tuple[Counts | None, SeveralSearch]:
+) -> tuple[Counts | None, EngineSearch]:
     """Return what a search finds where a run of a fleet meets the objective as ``keeps`` says."""
 
     def tried_at(fleet: Counts, run: int) -> Verification:
@@ -41,7 +41,7 @@ def searched(
         return replace(seen, ttft_p99=BatchedMean(value=value, low=value, high=value))
 
     runs = FleetRuns(tried_at=tried_at, objective=Objective(ttft_p99_s=1.0))
-    search = SeveralSearch(runs=runs, prices=prices, is_smallest=is_smallest)
+    search = EngineSearch(runs=runs, prices=prices, is_smallest=is_smallest)
     return search.found(first), search
 
 

@@ -1,4 +1,4 @@
-"""The fewest engines of several pools that meet an objective together, pool by pool."""
+"""The fewest engines that meet an objective in simulation: of one pool, or of several together, pool by pool."""
 
 from __future__ import annotations
 
@@ -12,45 +12,71 @@ from replay.fleet.check.fewest_engines import (
     MOST_CONFIRMED,
     MOST_TIMES,
     STRIDE,
+    Counts,
     FleetRuns,
     a_little_more,
 )
 from sim.fleet.fewest import NoneIsEnough, enough, fewest
 
-Counts = tuple[int, ...]
-
 
 @dataclass(slots=True, kw_only=True)
-class SeveralSearch:
-    """A search over the engines of several pools, whose counts depend on each other.
+class EngineSearch:
+    """A search over the engines of one pool, or of several whose counts depend on each other.
 
     ``prices``: of an engine of each pool; the most expensive pool is made smaller first. ``is_smallest``: also search
     below the numbers that it begins with.
     """
 
-    runs: FleetRuns[Counts]
-    prices: Sequence[float]
+    runs: FleetRuns
+    prices: Sequence[float] = (0.0,)
     is_smallest: bool = True
 
-    def found(self, first: Counts) -> Counts | None:
+    def found(self, first: Counts, *, guess: int | None = None) -> Counts | None:
         """Return engines that meet the objective in both runs; one fewer of any pool does not. None: none kept it.
 
         All pools grow from ``first`` until they meet it; then each in turn is made as small as the objective allows,
         and engines of an expensive pool are exchanged for fewer or cheaper ones of another. If a whole run breaks a
-        limit there, one pool grows, the one with the cheapest engine first, else all.
+        limit there, one pool grows, the one with the cheapest engine first, else all. ``guess``: fewer engines that may
+        do, where the search in one pool begins.
         """
+        is_one = len(first) == 1
+        best = self._in_one(first[0], guess) if is_one else self._in_several(first)
+        if best is None:
+            return None
+        for _ in range(MOST_CONFIRMED):
+            more = tuple(a_little_more(each) for each in best)
+            fleets = [best]
+            if not is_one:
+                fleets += [_with(best, place, more[place]) for place in reversed(self._dearest())]
+            for fleet in fleets:
+                if (is_one or self.runs.may_keep(fleet)) and self.runs.keeps_both(fleet):
+                    return fleet
+            best = more
+        return None
+
+    def _in_one(self, first: int, guess: int | None) -> Counts | None:
+        """Return the smallest number that meets the objective, near one of the two; None: none that was tried does."""
+        is_below = self.is_smallest and guess is not None and guess < first
+        try:
+            number = fewest(
+                lambda number: self.runs.may_keep((number,)),
+                near=(guess, first) if is_below and guess is not None else (first,),
+                least=1 if self.is_smallest else first,
+                most=MOST_TIMES * first,
+                stride=STRIDE,
+                fine=FINE,
+            )
+        except NoneIsEnough:
+            return None
+        return (number,)
+
+    def _in_several(self, first: Counts) -> Counts | None:
+        """Return engines of several pools that meet the objective in one run; None: none that was tried does."""
         grown = self._upwards(first)
         if grown is None:
             return None
         least = tuple(1 for _ in first) if self.is_smallest else first
-        best = self._exchanged(self._shrunk(grown, least), least)
-        for _ in range(MOST_CONFIRMED):
-            more = tuple(a_little_more(each) for each in best)
-            for fleet in (best, *(_with(best, place, more[place]) for place in reversed(self._dearest()))):
-                if self.runs.may_keep(fleet) and self.runs.keeps_both(fleet):
-                    return fleet
-            best = more
-        return None
+        return self._exchanged(self._shrunk(grown, least), least)
 
     def cost(self, fleet: Counts) -> float:
         """Return what a fleet's engines cost; their number where some pool has no price."""

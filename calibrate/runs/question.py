@@ -40,7 +40,7 @@ class ComparedRuns:
 
     def text(self, *, width: int | None = None) -> str:
         """Return what the terminal shows; without columns that a narrower one than ``width`` has no place for."""
-        split = [] if self.split is None else [*split_lines(self.split), ""]
+        split = [] if self.split is None else split_lines(self.split)
         return "\n".join([*split, table(self.runs, width=width)])
 
     def __str__(self) -> str:

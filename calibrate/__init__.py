@@ -20,6 +20,8 @@ The Python API of this room (everything is imported when first used):
 - ``fit_twin(traces, config)`` is the fit alone, of traces prepared by ``fit_trace``.
 - ``fit_known([ServedTrace(trace=…, config=…), …])`` fits one set of physics' coefficients to traces of several servers.
 - ``write_report(calibration, folder)`` writes report.json, report.md and report.html.
+- ``compare_files(a, b)`` is ``vtwin compare``; ``fit_guided``, ``fit_host`` and ``score_models`` are the subcommands of
+  ``vtwin calibrate``, ``train_step_tables`` is ``vtwin predictor train``.
 """
 
 from __future__ import annotations

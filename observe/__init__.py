@@ -7,7 +7,8 @@
     workload = synth(preset("chatbot", 4.0), seed=1)          # or any trace, read
     trace = asyncio.run(observe_trace(workload, url="http://127.0.0.1:8000", output="a"))
 
-``observe_with`` takes all that can be set (``Settings``) and returns what the command shows.
+``observe_with`` takes all that can be set (``Settings``) and returns what the command shows. ``report_runs``,
+``check_client`` and ``receive_spans`` are ``vtwin report``, ``selfcheck`` and ``receive``.
 Names are imported when first used, so that importing this package costs nothing.
 """
 

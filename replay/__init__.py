@@ -6,7 +6,13 @@ The Python API of this room (everything is imported when first used):
   summary, verdict, latencies, pace band and more, worked out when first asked for. ``RunSettings`` say how to simulate.
 - ``find_capacity(workload, config, slo)`` is the highest rate within latency limits, ``find_sessions`` the most
   sessions at once, ``tune(workload, path, slo)`` the engine flags that serve the highest rate, ``sweep(grid)`` the
-  table of many runs. ``plan_fleet(workload, rate, slo, profiles)`` is the smallest fleet within latency limits.
+  table of many runs, ``find_front`` its Pareto front. ``answer.document()`` is what the command's ``--json`` prints.
+- ``fleet_demand(workload, slo, profiles)`` is what a fleet is sized for, and ``FleetCheck`` how it is simulated;
+  ``size_fleet``, ``compare_fleets``, ``split_fleet``, ``disaggregate_fleet``, ``compare_routers``, ``shed_power`` and
+  ``reserve_fleet`` are the questions of ``vtwin fleet`` about it. ``plan_fleet`` is the first of them in one call,
+  ``size_pools`` takes the pools of a file.
+- ``model_card`` and ``compare_gpus`` are ``vtwin model``, ``find_profiles``, ``read_profile`` and ``check_profile``
+  ``vtwin profiles``, ``start_twin`` is ``vtwin config from-serve``.
 - ``run_rollouts(workload, config, settings)`` is how long batches of reinforcement learning take, and what would make
   them shorter.
 - ``load_config(path)`` reads TWIN.yaml into a ``TwinConfig``, ``dump_config(config)`` is its text again.

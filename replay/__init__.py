@@ -51,8 +51,9 @@ if TYPE_CHECKING:
         size_fleet,
         split_fleet,
     )
+    from replay.gpus.model_card import ModelCard, model_card
     from replay.gpus.options import GpuCompareOptions, ModelInfoOptions
-    from replay.gpus.question import ComparedGpus, ModelCard, compare_gpus, model_card
+    from replay.gpus.question import ComparedGpus, compare_gpus
     from replay.profiles.fitted_profile import read_profile
     from replay.profiles.question import CheckedProfile, FoundProfiles, check_profile, find_profiles
     from replay.rollouts.rollouts import Rollouts, RolloutSettings, run_rollouts
@@ -166,8 +167,8 @@ _HOMES = {
     "ModelInfoOptions": "replay.gpus.options",
     "compare_gpus": "replay.gpus.question",
     "ComparedGpus": "replay.gpus.question",
-    "model_card": "replay.gpus.question",
-    "ModelCard": "replay.gpus.question",
+    "model_card": "replay.gpus.model_card",
+    "ModelCard": "replay.gpus.model_card",
     "find_front": "replay.sweeps.question",
     "SweepFront": "replay.sweeps.question",
     "StartedTwin": "replay.config.question",

@@ -27,7 +27,7 @@ def _model() -> None:
 @with_option_tables
 def info(asked: ModelInfoOptions) -> None:
     """Print weights, KV cache, num_gpu_blocks, the batch that saturates the GPU, and its roofline."""
-    from replay.gpus.question import model_card
+    from replay.gpus.model_card import model_card
 
     found = model_card(asked)
     say_answer(found.document, lambda: found.parts, asked.answer)

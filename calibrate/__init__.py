@@ -20,6 +20,8 @@ The Python API of this room (everything is imported when first used):
 - ``fit_twin(traces, config)`` is the fit alone, of traces prepared by ``fit_trace``.
 - ``fit_known([ServedTrace(trace=…, config=…), …])`` fits one set of physics' coefficients to traces of several servers.
 - ``write_report(calibration, folder)`` writes report.json, report.md and report.html.
+- ``compare_files(a, b)`` is ``vtwin compare``; ``fit_guided``, ``fit_host`` and ``score_models`` are the subcommands of
+  ``vtwin calibrate``, ``train_step_tables`` is ``vtwin predictor train``.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from calibrate.calibration_run import calibrate as calibrate_twin
     from calibrate.calibration_run import compare_with_simulated, compare_with_twin
+    from calibrate.command import read_traces
+    from calibrate.commands.question import ModelScores, score_models
     from calibrate.compare.bootstrap import Estimate
     from calibrate.compare.metric_errors import Bootstrap, MetricErrors
     from calibrate.compare.metric_errors import compare as compare_pairs
@@ -38,38 +42,60 @@ if TYPE_CHECKING:
     from calibrate.findings import Calibration, NamedTrace, Options
     from calibrate.fit.known_models import ServedTrace, fit_known
     from calibrate.fit.objective.fit_trace import fit_trace
+    from calibrate.fit.paired_runs import fit_guided, fit_host
     from calibrate.fit.pipeline import fit as fit_twin
     from calibrate.fit.result import Fit
     from calibrate.fit.uncertainty import Coefficient
+    from calibrate.predictor.build import train as train_step_tables
+    from calibrate.predictor.measured import ProfileQuery
     from calibrate.report.report_folder import write_report
+    from calibrate.runs.question import ComparedRuns, compare_files
     from calibrate.written.save import defaults_entry, write_config, write_defaults
 
 __all__ = [
     "Bootstrap",
     "Calibration",
     "Coefficient",
+    "ComparedRuns",
     "Estimate",
     "Fit",
     "MetricErrors",
+    "ModelScores",
     "NamedTrace",
     "Options",
     "Pairs",
+    "ProfileQuery",
     "ServedTrace",
     "calibrate_twin",
+    "compare_files",
     "compare_pairs",
     "compare_with_simulated",
     "compare_with_twin",
     "defaults_entry",
+    "fit_guided",
+    "fit_host",
     "fit_known",
     "fit_trace",
     "fit_twin",
     "pair_traces",
+    "read_traces",
+    "score_models",
+    "train_step_tables",
     "write_config",
     "write_defaults",
     "write_report",
 ]
 
 _HOMES = {
+    "ProfileQuery": ("calibrate.predictor.measured", "ProfileQuery"),
+    "train_step_tables": ("calibrate.predictor.build", "train"),
+    "read_traces": ("calibrate.command", "read_traces"),
+    "score_models": ("calibrate.commands.question", "score_models"),
+    "ModelScores": ("calibrate.commands.question", "ModelScores"),
+    "fit_host": ("calibrate.fit.paired_runs", "fit_host"),
+    "fit_guided": ("calibrate.fit.paired_runs", "fit_guided"),
+    "compare_files": ("calibrate.runs.question", "compare_files"),
+    "ComparedRuns": ("calibrate.runs.question", "ComparedRuns"),
     "Bootstrap": ("calibrate.compare.metric_errors", "Bootstrap"),
     "Calibration": ("calibrate.findings", "Calibration"),
     "Coefficient": ("calibrate.fit.uncertainty", "Coefficient"),

@@ -246,7 +246,7 @@ def _latency_model(asked: CalibrateOptions) -> str | None:
 def _options(asked: CalibrateOptions, gate: Gate | None) -> Options:
     """Return how ``vtwin calibrate`` compares and fits."""
     from calibrate.ci.run_gate import margins_of
-    from calibrate.commands.models import kind_of
+    from calibrate.commands.question import kind_of
 
     return replace(
         _shared_options(asked.measure, asked.server, asked.pair),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,19 +95,6 @@ def table_of(rows: Sequence[Row]) -> Table:
         note = " ".join(filter(None, ("fitted" if row.is_fitted else "", row.note)))
         table.add_row(*(Text(terminal(cell)) for cell in (row.model, str(row.n), *figures, note)))
     return table
-
-
-def write_rows(rows: Sequence[Row], report: Path) -> dict[str, object]:
-    """Write latency-models.json into the report's folder and return what it holds."""
-    from traces import write_folder
-
-    document: dict[str, object] = {"schema_version": 1, "models": [asdict(row) for row in rows]}
-    write_folder(
-        report,
-        {"latency-models.json": json.dumps(document, indent=2, allow_nan=False) + "\n"},
-        option="--report",
-    )
-    return document
 
 
 def _shown(mape: float | None, mean_error: float | None) -> str:

@@ -7,7 +7,8 @@
     workload = synth(preset("chatbot", 4.0), seed=1)          # or any trace, read
     trace = asyncio.run(observe_trace(workload, url="http://127.0.0.1:8000", output="a"))
 
-``observe_with`` takes all that can be set (``Settings``) and returns what the command shows.
+``observe_with`` takes all that can be set (``Settings``) and returns what the command shows. ``report_runs``,
+``check_client`` and ``receive_spans`` are ``vtwin report``, ``selfcheck`` and ``receive``.
 Names are imported when first used, so that importing this package costs nothing.
 """
 
@@ -17,12 +18,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from observe.measured.question import MeasuredRuns, report_runs
     from observe.observation import Observation, observe_trace, observe_with
     from observe.plan.send_plan import SendPlan, make_plan
+    from observe.receive.question import receive_spans
     from observe.response.reading import Reading
     from observe.response.sse import SseParser
     from observe.response.stream_reader import StreamReader
     from observe.result.json_document import summarize_observed
+    from observe.selfcheck.question import check_client
     from observe.senders.endpoint import Endpoint, parse_endpoint
     from observe.senders.exchange import Exchange, Sender
     from observe.senders.process_list import hide_arguments
@@ -32,6 +36,7 @@ __all__ = [
     "Endpoint",
     "Exchange",
     "Limits",
+    "MeasuredRuns",
     "Observation",
     "Reading",
     "SendPlan",
@@ -39,15 +44,22 @@ __all__ = [
     "Settings",
     "SseParser",
     "StreamReader",
+    "check_client",
     "hide_arguments",
     "make_plan",
     "observe_trace",
     "observe_with",
     "parse_endpoint",
+    "receive_spans",
+    "report_runs",
     "summarize_observed",
 ]
 
 _HOMES = {
+    "check_client": "observe.selfcheck.question",
+    "receive_spans": "observe.receive.question",
+    "report_runs": "observe.measured.question",
+    "MeasuredRuns": "observe.measured.question",
     "Endpoint": "observe.senders.endpoint",
     "Exchange": "observe.senders.exchange",
     "Limits": "observe.settings",

@@ -13,7 +13,7 @@ from traces.pages.notebook import NotebookView, plain_page
 if TYPE_CHECKING:
     from replay.capacity.capacity import Capacity
     from replay.capacity.sessions import SessionCapacity
-    from replay.fleet.question import SizedFleet
+    from replay.fleet.answers import SizedFleet
     from replay.rollouts.rollouts import Rollouts
     from replay.simulation.simulated_run import Run
     from replay.tuning.candidate_search import Tuned
@@ -74,8 +74,8 @@ def of_tuned(found: Tuned) -> NotebookView:
 
 def of_fleet(found: SizedFleet) -> NotebookView:
     """Return a fleet's pools, and its engines over the load."""
-    from replay.fleet.page import page_of
-    from replay.fleet.text import fleet_parts
+    from replay.fleet.told.page import page_of
+    from replay.fleet.told.text import fleet_parts
 
     more = "vtwin fleet size --report FILE.html draws the whole page."
     return NotebookView(page=page_of(found.plan), parts=fleet_parts(found.plan), more=more)

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
         Roofline,
         StepBatch,
     )
+    from sim.latency.latency_model import TABULATED
+    from sim.latency.tabulated import StepTable
     from sim.records.histograms import Histogram
     from sim.records.itl import InterTokenLatencies
     from sim.records.run_results import EngineRecord, Totals, View, step_times_of
@@ -71,6 +73,7 @@ __all__ = [
     "DEFAULT_VERSION",
     "KNOWN_VERSIONS",
     "RUN_VARIANTS",
+    "TABULATED",
     "UNBOUNDED",
     "UNKNOWN_LIMIT",
     "WITH_ONE_GROUP_ONLY",
@@ -106,6 +109,7 @@ __all__ = [
     "Status",
     "Step",
     "StepBatch",
+    "StepTable",
     "Totals",
     "VersionRules",
     "View",
@@ -133,6 +137,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "StepTable": "sim.latency.tabulated",
+    "TABULATED": "sim.latency.latency_model",
     "Blackbox": "sim.latency",
     "Compatibility": "sim.config",
     "DEFAULT_VERSION": "sim.versions",

@@ -142,8 +142,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         real = getattr(replay.console.ready, name)
         for module in [each for each in sys.modules.values() if getattr(each, name, None) is real]:
             monkeypatch.setattr(module, name, stop)
-    monkeypatch.setattr("observe.receive.receiver.run_receiver", stop)
-    monkeypatch.setattr("observe.selfcheck.measure.start_reference_server", stop)
+    monkeypatch.setattr("observe.receive.question.run_receiver", stop)
+    monkeypatch.setattr("observe.selfcheck.question.start_reference_server", stop)
     monkeypatch.setattr("calibrate.predictor.build.build_tables", stop)
     return tmp_path
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
         quoted,
         with_cut_pieces,
     )
+    from traces.exporters import export
+    from traces.exporters.flat_table import write_table
     from traces.files.check import check_trace
     from traces.files.output_lock import sole_owner
     from traces.files.overwrite import note_replaced, refuse_input
@@ -61,7 +63,9 @@ if TYPE_CHECKING:
         tool_version,
     )
     from traces.importers.recorded import (
+        CheckedTrace,
         check_load,
+        check_recorded,
         file_at,
         format_of,
         parts_at,
@@ -105,7 +109,7 @@ if TYPE_CHECKING:
     from traces.tables.problems import Problem
     from traces.tables.session_tree import has_tree, session_tree, waits_for_named
     from traces.trace import Trace, make_trace, select_rows
-    from traces.trace_summary import Quantity, Summary, summarize_trace
+    from traces.trace_summary import DescribedFile, Quantity, Summary, describe_file, summarize_trace
     from traces.units import (
         counted,
         four_digits,
@@ -131,11 +135,13 @@ __all__ = [
     "SAME_READ_US",
     "Attainment",
     "Cells",
+    "CheckedTrace",
     "ClientInfo",
     "ClosedLoop",
     "ConfigError",
     "CounterReading",
     "Coverage",
+    "DescribedFile",
     "ExitCode",
     "Goodput",
     "HashChains",
@@ -169,13 +175,16 @@ __all__ = [
     "chained",
     "check_load",
     "check_place",
+    "check_recorded",
     "check_trace",
     "companion_file",
     "convert",
     "counted",
     "cut",
     "cut_short_note",
+    "describe_file",
     "early_us",
+    "export",
     "failure_status",
     "fewest_beyond",
     "file_at",
@@ -250,11 +259,18 @@ __all__ = [
     "without_warmup",
     "write_folder",
     "write_parquet",
+    "write_table",
     "write_text",
     "write_trace",
 ]
 
 _HOMES = {
+    "export": "traces.exporters",
+    "write_table": "traces.exporters.flat_table",
+    "describe_file": "traces.trace_summary",
+    "DescribedFile": "traces.trace_summary",
+    "check_recorded": "traces.importers.recorded",
+    "CheckedTrace": "traces.importers.recorded",
     "AS_DRAWN": "traces.metrics",
     "Attainment": "traces.slo",
     "Cells": "traces.tables.cells",

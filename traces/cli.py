@@ -32,7 +32,6 @@ trace_app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Check, describe, draw, convert traces."
 )
 
-SCHEMA_VERSION: Final = 1
 _SLOW_BYTES: Final = 100_000_000  # read or written in about two seconds
 
 TraceArgument = Annotated[
@@ -167,19 +166,12 @@ def check(
     from traces.importers.recorded import check_recorded
 
     with _working("reading", trace):
-        problems, notes = check_recorded(trace, options=reading.options)
-    for note in notes:
+        found = check_recorded(trace, options=reading.options)
+    problems = found.problems
+    for note in found.notes:
         tell_note(note)
     if as_json:
-        rows = [{"file": p.file, "row": p.row, "column": p.column, "message": p.message} for p in problems]
-        _print_json(
-            {
-                "schema_version": SCHEMA_VERSION,
-                "num_problems": len(rows),
-                "problems": rows,
-                "notes": list(notes),
-            }
-        )
+        _print_json(found.document())
     else:
         for problem in problems:
             say(str(problem))
@@ -200,26 +192,17 @@ def info(
 
     Of a file with several runs each is described, unless one is named.
     """
-    from dataclasses import asdict
-
-    from traces.importers.recorded import parts_at, read_recorded
-    from traces.trace_summary import summarize_trace
+    from traces.trace_summary import describe_file
 
     with _working("reading", trace):
-        parts = [trace] if reading.part is not None else parts_at(trace, options=reading.options)
-        found = [summarize_trace(read_recorded(part, events=True, options=reading.options)) for part in parts]
-    if len(found) == 1:
-        if as_json:
-            _print_json({"schema_version": SCHEMA_VERSION, **asdict(found[0])})
-        else:
-            say(*describe(found[0], width=terminal_width()))
-        return
+        found = describe_file(trace, options=reading.options)
     if as_json:
-        told = [{"name": part.name, **asdict(summary)} for part, summary in zip(parts, found, strict=True)]
-        _print_json({"schema_version": SCHEMA_VERSION, "parts": told})
-        return
-    for part, summary in zip(parts, found, strict=True):
-        say(f"{part.name}:", *describe(summary, width=terminal_width()), "")
+        _print_json(found.document())
+    elif found.is_one:
+        say(*describe(found.summaries[0], width=terminal_width()))
+    else:
+        for name, summary in zip(found.names, found.summaries, strict=True):
+            say(f"{name}:", *describe(summary, width=terminal_width()), "")
 
 
 @trace_app.command(epilog="Example: vtwin trace convert azure_conv.csv --from azure --output azure")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 from traces.findings.prefix_ceiling import prefix_hit_ceiling_frac
 from traces.findings.run_findings import findings_of
 from traces.header import Header, RunFinding
+from traces.importers.reading_options import ReadingOptions
+from traces.importers.recorded import parts_at, read_recorded
 from traces.metrics import (
     Float64s,
     cut_short_note,
@@ -24,6 +27,7 @@ from traces.metrics import (
     sent_or_due,
 )
 from traces.schema import FIELDS
+from traces.strict.arguments import PATH, takes
 from traces.tables.hash_chains import own_hashes
 from traces.tables.session_tree import session_tree
 from traces.trace import Trace
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 US_PER_S = 1_000_000
+SCHEMA_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +101,38 @@ class Summary:
     foreign_columns: tuple[str, ...]
     findings: tuple[RunFinding, ...]
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedFile:
+    """A trace in numbers, or each of the runs in a file of several; ``names``: what reads each of them again."""
+
+    names: tuple[str, ...]
+    summaries: tuple[Summary, ...]
+
+    @property
+    def is_one(self) -> bool:
+        """Whether there is one run, which needs no name."""
+        return len(self.summaries) == 1
+
+    def document(self) -> dict[str, object]:
+        """Return what ``vtwin trace info --json`` prints."""
+        if self.is_one:
+            return {"schema_version": SCHEMA_VERSION, **asdict(self.summaries[0])}
+        told = [{"name": name, **asdict(each)} for name, each in zip(self.names, self.summaries, strict=True)]
+        return {"schema_version": SCHEMA_VERSION, "parts": told}
+
+
+@takes(path=PATH)
+def describe_file(path: Path | str, *, options: ReadingOptions | None = None) -> DescribedFile:
+    """Return a trace, or a file of another tool, in numbers: each of its runs, unless ``path`` names one (FILE#2).
+
+    Raises TraceError for a file that cannot be read.
+    """
+    path, options = Path(path), options or ReadingOptions()
+    parts = [path] if options.part is not None else parts_at(path, options=options)
+    found = tuple(summarize_trace(read_recorded(part, events=True, options=options)) for part in parts)
+    return DescribedFile(names=tuple(part.name for part in parts), summaries=found)
 
 
 def _imported_from(header: Header) -> str | None:

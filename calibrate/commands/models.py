@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from traces import ConfigError
+from calibrate.commands.question import score_models
 from traces.facts import say_json
-from traces.strict.tell import tell
 
 if TYPE_CHECKING:
     from calibrate.command import Traces
-    from calibrate.findings import Options
-
-FITTABLE = ("blackbox", "extended", "physics", "profiled")
-"""Latency models whose coefficients a fit finds."""
+    from calibrate.findings import Calibration, Options
 
 
 def compare_models(
@@ -29,20 +25,12 @@ def compare_models(
     as_json: bool,
 ) -> None:
     """Write a report per latency model and a table of all; print the table."""
-    from calibrate.command import calibration_of, write_all
-    from calibrate.latency_table import models_in, row_of, table_of, twin_for, unable, write_rows
+    from calibrate.command import write_all
+    from calibrate.latency_table import models_in
     from calibrate.report.terminal import console_of, print_table
+    from traces import write_folder
 
-    rows = []
-    for model in models_in(asked):
-        can_fit = fit and model in FITTABLE
-        try:
-            twin = twin_for(config, model, fit=can_fit)
-        except ConfigError as error:
-            rows.append(unable(model, str(error)))
-            continue
-        as_this = _options_for(model, options) if can_fit else replace(options, latency_model=None)
-        calibration = calibration_of(traces, config, fit=can_fit, options=as_this, latency_model=model)
+    def written(model: str, calibration: Calibration) -> None:
         write_all(
             calibration,
             report / model,
@@ -52,31 +40,10 @@ def compare_models(
             server=(None, None, None),
             form="vtwin",
         )
-        rows.append(row_of(model, calibration, reason=twin.latency_reason))
-    document = write_rows(rows, report)
-    print_table(console_of(stderr=as_json), table_of(rows))
+
+    found = score_models(models_in(asked), traces, config, fit=fit, options=options, done=written)
+    text = json.dumps(found.document(), indent=2, allow_nan=False) + "\n"
+    write_folder(report, {"latency-models.json": text}, option="--report")
+    print_table(console_of(stderr=as_json), found.table())
     if as_json:
-        say_json(document)
-
-
-def _options_for(model: str, options: Options) -> Options:
-    """Return the options of one model's fit; those that do not apply to a derived model are reported and left out."""
-    from calibrate.findings import Options as Defaults
-
-    if model not in ("physics", "profiled"):
-        return replace(options, latency_model=kind_of(model))
-    names = ("infer_async", "names", "model_config", "gpu", "tp")
-    without = replace(options, latency_model=None, **{name: getattr(Defaults(), name) for name in names})
-    if any(getattr(options, name) != getattr(without, name) for name in names):
-        tell(
-            "note: --infer-async, --fit-alpha2, --model-config, --gpu and --tp do not apply to the fit of "
-            f"{model}"
-        )
-    return without
-
-
-def kind_of(latency_model: str | None) -> Literal["auto", "blackbox", "extended"] | None:
-    """Return the kind of coefficients that a fit finds, None for the configured one."""
-    if latency_model in ("auto", "blackbox", "extended"):
-        return latency_model  # type: ignore[return-value]  # mypy does not narrow text by a tuple
-    return None
+        say_json(found.document())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,7 +69,7 @@ def _write(
     from replay import dump_config
     from traces import make_folder, write_text
 
-    document = json.dumps(asdict(cost), indent=2, allow_nan=False)
+    document = json.dumps(cost.document(), indent=2, allow_nan=False)
     make_folder(asked.report, option="--report")
     write_text(asked.report / name, document + "\n", option="--report")
     say_text(document if asked.as_json else table)

@@ -16,7 +16,7 @@ many requests are in a step, and that on how long they stay.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -67,6 +67,10 @@ class GuidedCost:
     unexplained_us: dict[str, float]
     twin_off_frac: float
 
+    def document(self) -> dict[str, object]:
+        """Return what ``vtwin calibrate guided`` writes as guided.json."""
+        return asdict(self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCost:
@@ -80,6 +84,10 @@ class HostCost:
     num_pairs: int
     unexplained_us: dict[str, float]
     twin_off_frac: float
+
+    def document(self) -> dict[str, object]:
+        """Return what ``vtwin calibrate host`` writes as host.json."""
+        return asdict(self)
 
 
 def fit_guided(plain: Trace, guided: Trace, config: TwinConfig, *, seed: int = 0) -> GuidedCost:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,6 +28,25 @@ DOMAIN_FEATURES = {
 """For each edge that is compared with the engine's limits: the feature, and the components whose edge counts."""
 
 
+class TrainedTables(NamedTuple):
+    """The table of a model on a GPU, ready to be written, and the operators that it was made from."""
+
+    file: StepTableFile
+    made: StepTables
+
+    def document(self) -> dict[str, object]:
+        """Return what ``vtwin predictor train --json`` prints of the table: all but its times."""
+        components = self.file.about["components"]
+        assert isinstance(components, list), "made by train"  # noqa: S101 - our own document
+        slim = [{k: v for k, v in each.items() if k != "time_us"} for each in components]
+        return {
+            **self.file.about,
+            "components": slim,
+            "domain": dict(self.file.domain),
+            "step_us": self.file.step_us,
+        }
+
+
 def train(
     profiles: Sequence[Path],
     wanted: ProfileQuery,
@@ -37,8 +57,8 @@ def train(
     step_overhead_us: float | None = None,
     strict: bool = False,
     tell: Callable[[str, int, int], None] = lambda *_: None,
-) -> tuple[StepTableFile, StepTables]:
-    """Return the table of a model on a GPU, ready to be written, and the operators that it was made from.
+) -> TrainedTables:
+    """Return the table of a model on a GPU, which ``replay.twin.write_step_tables`` writes, and its operators.
 
     ``names``: regressions to try, all where empty. ``step_overhead_us``: replaces the five CPU costs.
     ``strict``: raises ProfileError where a projection or attention is in no profile, rather than let a roofline
@@ -56,7 +76,8 @@ def train(
     ]
     if strict and lacking:
         raise ProfileError(f"{', '.join(lacking)}: in none of the profiles" + _why(lacking, sources))
-    return _file_of(made, wanted, gpu, step_overhead_us=step_overhead_us, warnings=warnings), made
+    file = _file_of(made, wanted, gpu, step_overhead_us=step_overhead_us, warnings=warnings)
+    return TrainedTables(file, made)
 
 
 def _without_cpu_costs(sources: Sources) -> Sources:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,7 +47,7 @@ def list_tables(asked: AnswerForm) -> None:
     say_answer(
         lambda: {
             "schema_version": 1,
-            "tables": [{"table": each.name, **asdict(each)} for each in found],
+            "tables": [each.document() for each in found],
         },
         lambda: _list_parts(found),
         asked,
@@ -102,7 +101,7 @@ def train(asked: TrainOptions) -> None:
         vllm_version=asked.vllm_version,
         has_whole_experts=asked.enable_expert_parallel,
     )
-    file, made = train_table(
+    trained = train_table(
         asked.profile,
         wanted,
         find_gpu(asked.gpu),
@@ -112,11 +111,17 @@ def train(asked: TrainOptions) -> None:
         strict=asked.strict,
         tell=_Narrator(started),
     )
-    write_step_tables(asked.output, file)
+    write_step_tables(asked.output, trained.file)
     if asked.as_json:
-        say_text(json.dumps(_document(file, output=asked.output, seconds=time.monotonic() - started)))
+        cost = {
+            "schema_version": 1,
+            "output": str(asked.output),
+            "output_bytes": asked.output.stat().st_size,
+            "wall_s": round(time.monotonic() - started, 3),
+        }
+        say_text(json.dumps({**cost, **trained.document()}))
     else:
-        _print(file, made, asked.output)
+        _print(trained.file, trained.made, asked.output)
 
 
 class _Narrator:
@@ -129,23 +134,6 @@ class _Narrator:
         """Print which operator comes next."""
         if time.monotonic() - self.started > PATIENCE_S:
             tell(f"{number + 1}/{total} {name}")
-
-
-def _document(file: StepTableFile, *, output: Path, seconds: float) -> dict[str, object]:
-    """Return what --json prints: the file without its tables, and what it cost."""
-    components = file.about["components"]
-    assert isinstance(components, list), "made by build.train"  # noqa: S101 - our own document
-    slim = [{k: v for k, v in each.items() if k != "time_us"} for each in components]
-    return {
-        "schema_version": 1,
-        "output": str(output),
-        "output_bytes": output.stat().st_size,
-        "wall_s": round(seconds, 3),
-        **file.about,
-        "components": slim,
-        "domain": dict(file.domain),
-        "step_us": file.step_us,
-    }
 
 
 def _print(file: StepTableFile, made: StepTables, output: Path) -> None:

@@ -13,10 +13,6 @@ from traces import parse_seconds
 from traces.strict.option_table import option_table, with_option_tables
 from traces.strict.secrets import redact_command
 
-LEAST_S = 60.0
-MOST_S = 7 * 86_400.0
-"""The range of --every: from a minute to a week per file."""
-
 
 @option_table
 class ReceiveOptions:
@@ -49,18 +45,15 @@ class ReceiveOptions:
 @with_option_tables
 def receive(asked: ReceiveOptions) -> None:
     """Take vLLM's spans over OTLP/HTTP and record a trace of its requests, a file an hour, until Ctrl-C."""
-    from observe.receive.receiver import run_receiver
-    from observe.receive.time_windows import Windows, check_output
-    from traces import ConfigError, sole_owner, stem_of
+    from observe.receive.question import receive_spans
 
-    if not LEAST_S <= asked.every <= MOST_S:
-        raise ConfigError(f"--every: got {asked.every:g} s, expected a time from 1 minute to 7 days")
-    check_output(asked.output, resume=asked.resume, overwrite=asked.overwrite)
-    with sole_owner(stem_of(asked.output)):
-        windows = Windows(
-            asked.output,
-            every_s=asked.every,
-            resume=asked.resume,
-            command=redact_command(["vtwin", *sys.argv[1:]], os.environ),
-        )
-        run_receiver(windows, host=asked.host, port=asked.port, max_body_bytes=asked.max_body_bytes)
+    receive_spans(
+        asked.output,
+        host=asked.host,
+        port=asked.port,
+        every_s=asked.every,
+        max_body_bytes=asked.max_body_bytes,
+        resume=asked.resume,
+        overwrite=asked.overwrite,
+        command=redact_command(["vtwin", *sys.argv[1:]], os.environ),
+    )

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from traces import ExitCode
 from traces.facts import say_json
 from traces.strict.tell import say_text, tell
-
-if TYPE_CHECKING:
-    from observe.selfcheck.report import Report
 
 
 def selfcheck(
@@ -27,24 +24,11 @@ def selfcheck(
     ] = False,
 ) -> None:
     """Measure the load generator's speed and accuracy on this machine, against a server of known response times."""
-    from observe.event_loop import run_on_fastest_loop
+    from observe.selfcheck.question import check_client
 
-    report = run_on_fastest_loop(lambda: _measure(quick=quick, processes=processes))
+    report = check_client(quick=quick, processes=processes, tell=lambda line: tell(f"selfcheck: {line}"))
     say_text(report.table(), err=as_json)
     if as_json:
         say_json(report.document())
     if strict and not report.all_met:
         raise typer.Exit(ExitCode.NEGATIVE)
-
-
-async def _measure(*, quick: bool, processes: int) -> Report:
-    from observe.selfcheck.measure import start_reference_server
-    from observe.selfcheck.report import examine
-
-    async with start_reference_server() as server:
-        return await examine(
-            server,
-            quick=quick,
-            processes=processes,
-            tell=lambda line: tell(f"selfcheck: {line}"),
-        )

@@ -66,11 +66,17 @@ WIDER = (1.04, 1.1, 1.25, 1.5, 2.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityAsked:
-    """The question behind a capacity: the limits, the twin, and the requests' lengths in words."""
+    """The question behind a capacity: the limits, the twin, and the requests' lengths in words.
+
+    ``notes``: what a reader needs, of the requests' file first. ``price_per_hour``: of all servers, None without
+    prices.
+    """
 
     limits: tuple[RunLimit, ...]
     twin: TwinConfig
     lengths: str
+    notes: tuple[str, ...] = ()
+    price_per_hour: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -92,6 +98,7 @@ class Capacity(NotebookAnswer):
     """
 
     drawn_by: ClassVar[str] = "replay.drawn_answers:of_capacity"
+    told_by: ClassVar[str] = "replay.capacity.text:capacity_document"
 
     rate_per_s: float | None
     low: float | None

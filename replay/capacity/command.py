@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from replay.capacity.capacity import Capacity, short_run_note
-from replay.capacity.question import searched_capacity
-from replay.capacity.text import SURVIVES, capacity_document, capacity_parts, column_facts
+from replay.capacity.capacity import Capacity, CapacityAsked
+from replay.capacity.question import asked_capacity
+from replay.capacity.text import SURVIVES, capacity_parts, column_facts
 from replay.capacity.value import best_value_line, price_of, value_facts
 from replay.console.progress import working
 from replay.model.prices import read_server_prices
-from replay.search.workload_draws import lengths_text
 from replay.simulation.variants.no_answer import mark_unanswered, unanswered_notes
 from replay.simulation.variants.variant import Variant
 from replay.trace.summary_text import unanswered_rows
 from traces import RunLimit, reading_notes, tool_version
-from traces.facts import SideBySide, TermRows, columns_of, document, say_answer
+from traces.facts import SideBySide, TermRows, columns_of, say_answer
 from traces.strict.tell import tell, tell_note
 
 if TYPE_CHECKING:
@@ -41,22 +39,17 @@ def show_one(
     ``drawing``: draws the workload with as many requests as the search asks for.
     """
     price = price_of(twin, prices_of(asked))
-    found, notes = _search(
-        traces, twin, limits, with_binding=not asked.no_binding, drawing=drawing, with_curve=True
-    )
-    notes = [*_told_of_the_files(traces), *notes]
-    lengths = lengths_text(traces[0])
+    _tell_of_the_files(traces)
+    found, question = _search(traces, twin, limits, asked=asked, drawing=drawing, price=price)
+    lengths = question.lengths
     if asked.report is not None:
         from replay.capacity.page import write_page
 
-        write_page(asked.report, found, limits, twin=twin, lengths=lengths, notes=[*twin.notes, *notes])
+        notes = [*twin.notes, *question.notes]
+        write_page(asked.report, found, limits, twin=twin, lengths=lengths, notes=notes)
         tell(f"wrote {asked.report}")
     say_answer(
-        lambda: {
-            **capacity_document(found, limits, twin=twin, notes=notes),
-            **document(value_facts(found, price)),
-            "unanswered": twin.unanswered_document,
-        },
+        found.document,
         lambda: [
             TermRows(unanswered_rows(twin.unanswered_keys)),
             TermRows([(each.term or "", each.text) for each in value_facts(found, price)], width=32),
@@ -76,27 +69,18 @@ def show_several(
     drawing: Drawing | None = None,
 ) -> bool:
     """Find the capacity of each variant and print them side by side; return whether any has one."""
-    told, columns, rates, capacities = [], [], [], []
+    told, columns, capacities = [], [], []
     prices = [price_of(each.twin, prices_of(asked)) for each in variants]
-    of_files = _told_of_the_files(traces)
+    _tell_of_the_files(traces)
     for variant, price in zip(variants, prices, strict=True):
-        found, notes = _search(
-            traces,
-            variant.twin,
-            limits,
-            with_binding=not asked.no_binding,
-            drawing=drawing,
-            with_curve=False,
+        found, _ = _search(
+            traces, variant.twin, limits, asked=asked, drawing=drawing, price=price, with_curve=False
         )
-        notes = [*of_files, *notes]
-        rates.append(found.rate_per_s)
         capacities.append(found)
-        value = value_facts(found, price)
-        [figures] = columns_of([[*column_facts(found, limits), *value]])
+        [figures] = columns_of([[*column_facts(found, limits), *value_facts(found, price)]])
         columns.append({**variant.varied, **figures})
         what = {"set": dict(variant.settings), "unanswered": variant.twin.unanswered_document}
-        of_one = capacity_document(found, limits, twin=variant.twin, notes=notes)
-        told.append({"name": variant.name, **what, **of_one, **document(value)})
+        told.append({"name": variant.name, **what, **found.document()})
     if all(each[SURVIVES] == "-" for each in columns):
         columns = [{name: cell for name, cell in each.items() if name != SURVIVES} for each in columns]
     unanswered = [each.twin.unanswered_keys for each in variants]
@@ -110,7 +94,7 @@ def show_several(
         ],
         asked.answer,
     )
-    return any(rate is not None for rate in rates)
+    return any(each.rate_per_s is not None for each in capacities)
 
 
 def prices_of(asked: CapacityOptions) -> ServerPrices | None:
@@ -118,12 +102,10 @@ def prices_of(asked: CapacityOptions) -> ServerPrices | None:
     return None if asked.prices is None else read_server_prices(asked.prices)
 
 
-def _told_of_the_files(traces: Sequence[Trace]) -> list[str]:
-    """Return, after printing them, the notes on the file that the requests are from."""
-    notes = list(reading_notes(traces[0]))
-    for note in notes:
+def _tell_of_the_files(traces: Sequence[Trace]) -> None:
+    """Print the notes on the file that the requests are from, before the search."""
+    for note in reading_notes(traces[0]):
         tell_note(note)
-    return notes
 
 
 def _search(
@@ -131,39 +113,22 @@ def _search(
     twin: TwinConfig,
     limits: Sequence[RunLimit],
     *,
-    with_binding: bool,
+    asked: CapacityOptions,
     drawing: Drawing | None,
-    with_curve: bool,
-) -> tuple[Capacity, list[str]]:
-    """Return a twin's capacity, after printing the notes that a reader needs."""
+    price: float | None,
+    with_curve: bool = True,
+) -> tuple[Capacity, CapacityAsked]:
+    """Return a twin's capacity and its question, after printing the notes that a reader needs."""
     with working("simulating at many rates"):
-        found, beyond = searched_capacity(
-            traces, twin, limits, with_binding=with_binding, drawing=drawing, with_curve=with_curve
+        found, question = asked_capacity(
+            traces,
+            twin,
+            limits,
+            with_binding=not asked.no_binding,
+            drawing=drawing,
+            with_curve=with_curve,
+            price_per_hour=price,
         )
-    short = short_run_note(found, found.num_requests)
-    seats = None if found.assumed_seats is None else found.assumed_seats.text
-    notes = [note for note in (short, beyond, seats, _of_memory(found, traces[0], twin, limits)) if note]
-    for note in notes:
+    for note in question.notes[len(reading_notes(traces[0])) :]:
         tell_note(note)
-    return found, notes
-
-
-def _of_memory(found: Capacity, trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit]) -> str | None:
-    """Return how far the latencies at the capacity hang on a KV cache whose size nobody told: at most three runs."""
-    from replay.search import Evaluator, load_of
-    from replay.verdict.kv_doubt import OVERLOAD, kv_doubt
-
-    rate = found.rate_per_s
-    if rate is None or not twin.assumes_memory:
-        return None
-
-    def measure(other: TwinConfig) -> dict[str, float]:
-        there = Evaluator(loads=[load_of(trace, other)], limits=limits).at(rate)
-        values = {f"{name} at {rate:.4g} requests/s": value for name, value in there.values_us.items()}
-        return {
-            name: OVERLOAD if there.is_behind or math.isnan(value) else value
-            for name, value in values.items()
-        }
-
-    doubt = kv_doubt(twin, measure(twin), measure)
-    return None if doubt is None else doubt.line()
+    return found, question

@@ -5,16 +5,19 @@ Notes that concern a workload go to stderr here, too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from replay.capacity.at_seats import with_assumed_seats
-from replay.capacity.capacity import Capacity, CapacityAsked, capacity_of_draws
+from replay.capacity.capacity import Capacity, CapacityAsked, capacity_of_draws, short_run_note
 from replay.capacity.capacity_by_pace import with_pace
 from replay.capacity.sessions import SessionCapacity, check_session_limits, is_within, most_sessions
+from replay.capacity.value import price_of
 from replay.console.ready import prepare_engine
+from replay.model.prices import read_server_prices
 from replay.numbers.argument_ranges import LOAD, SEEDS, THINK_TIME_S
 from replay.search.beyond_fit import beyond_fit
 from replay.search.evaluation import Evaluator
@@ -22,8 +25,9 @@ from replay.search.load import load_of
 from replay.search.seeds import DEFAULT_SEEDS, MOST_SEEDS
 from replay.search.workload_draws import Drawing, drawing_of, draws, lengths_text, searchable
 from replay.twin.config_read import twin_of
-from traces import ConfigError, RunLimit, parse_run_slo
-from traces.strict.arguments import TEXT, TWIN, takes
+from replay.verdict.kv_doubt import OVERLOAD, kv_doubt
+from traces import ConfigError, RunLimit, parse_run_slo, reading_notes
+from traces.strict.arguments import PATH, TEXT, TWIN, takes
 from traces.strict.free_memory import require_memory
 from traces.workload import SessionStarts, WorkloadOptions, check_options, trace_from_options
 
@@ -45,7 +49,7 @@ BYTES_SIMULATED = 4_000
 """Memory that simulating a round takes: 4.2 GB were in use for a million."""
 
 
-@takes(workload=LOAD, twin=TWIN, slo=TEXT, seeds=SEEDS)
+@takes(workload=LOAD, twin=TWIN, slo=TEXT, seeds=SEEDS, prices=PATH)
 def find_capacity(
     workload: WorkloadOptions | Trace,
     twin: TwinConfig | str | Path,
@@ -53,12 +57,14 @@ def find_capacity(
     *,
     seeds: int | None = None,
     with_binding: bool = True,
+    prices: Path | None = None,
 ) -> Capacity:
     """Return the highest rate, requests/s, at which a twin keeps ``slo``, such as ``"ttft_p99=500ms,tpot_p99=40ms"``.
 
     ``workload``: options of a drawn one, without a rate, or a trace whose times are scaled. ``seeds``: draws; None: 4,
-    and up to 16 for a narrow interval. ``with_binding``: also find what holds the capacity down. The interval has the
-    twin's pace in it. Raises ConfigError on a workload or limits that cannot be searched.
+    and up to 16 for a narrow interval. ``with_binding``: also find what holds the capacity down. ``prices``: a file of
+    them, per GPU and hour. The interval has the twin's pace in it. Raises ConfigError on a workload or limits that
+    cannot be searched.
     """
     limits, twin = parse_run_slo(slo), twin_of(twin)
     if isinstance(workload, WorkloadOptions):
@@ -66,9 +72,56 @@ def find_capacity(
     else:
         traces, drawing = [workload], None
     prepare_engine(twin, trace=traces[0])
-    found, _ = searched_capacity(traces, twin, limits, with_binding=with_binding, drawing=drawing)
-    asked = CapacityAsked(limits=tuple(limits), twin=twin, lengths=lengths_text(traces[0]))
-    return replace(found, asked=asked)
+    price = price_of(twin, None if prices is None else read_server_prices(prices))
+    found, _ = asked_capacity(
+        traces, twin, limits, with_binding=with_binding, drawing=drawing, price_per_hour=price
+    )
+    return found
+
+
+def asked_capacity(
+    traces: Sequence[Trace],
+    twin: TwinConfig,
+    limits: Sequence[RunLimit],
+    *,
+    with_binding: bool,
+    drawing: Drawing | None,
+    price_per_hour: float | None,
+    with_curve: bool = True,
+) -> tuple[Capacity, CapacityAsked]:
+    """Return a twin's capacity, which has its question with the notes that a reader needs, and that question."""
+    found, beyond = searched_capacity(
+        traces, twin, limits, with_binding=with_binding, drawing=drawing, with_curve=with_curve
+    )
+    short = short_run_note(found, found.num_requests)
+    seats = None if found.assumed_seats is None else found.assumed_seats.text
+    notes = (short, beyond, seats, _of_memory(found, traces[0], twin, limits))
+    asked = CapacityAsked(
+        limits=tuple(limits),
+        twin=twin,
+        lengths=lengths_text(traces[0]),
+        notes=(*reading_notes(traces[0]), *(each for each in notes if each)),
+        price_per_hour=price_per_hour,
+    )
+    return replace(found, asked=asked), asked
+
+
+def _of_memory(found: Capacity, trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit]) -> str | None:
+    """Return how far the latencies at the capacity hang on a KV cache whose size nobody told: at most three runs."""
+    rate = found.rate_per_s
+    if rate is None or not twin.assumes_memory:
+        return None
+
+    def measure(other: TwinConfig) -> dict[str, float]:
+        there = Evaluator(loads=[load_of(trace, other)], limits=limits).at(rate)
+        values = {f"{name} at {rate:.4g} requests/s": value for name, value in there.values_us.items()}
+        return {
+            name: OVERLOAD if there.is_behind or math.isnan(value) else value
+            for name, value in values.items()
+        }
+
+    doubt = kv_doubt(twin, measure(twin), measure)
+    return None if doubt is None else doubt.line()
 
 
 @takes(workload=LOAD, twin=TWIN, slo=TEXT, max_think_time_s=THINK_TIME_S)
@@ -91,7 +144,7 @@ def find_sessions(
         sessions_of(workload, [twin], limits, starts) if isinstance(workload, WorkloadOptions) else workload
     )
     prepare_engine(twin, trace=trace)
-    return replace(most_sessions(trace, twin, limits, starts), limits=limits)
+    return replace(most_sessions(trace, twin, limits, starts), limits=limits, notes=twin.notes)
 
 
 def sessions_of(

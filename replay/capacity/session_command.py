@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from replay.capacity.question import sessions_of
@@ -61,21 +62,21 @@ def show_sessions(
     for each in variants:
         prepare_engine(each.twin, trace=trace)
     with working("simulating numbers of sessions"):
-        found = [most_sessions(trace, each.twin, limits, starts) for each in variants]
+        found = [
+            replace(
+                most_sessions(trace, each.twin, limits, starts), limits=tuple(limits), notes=each.twin.notes
+            )
+            for each in variants
+        ]
     for note in dict.fromkeys(note for each in found for note in _notes(each)):
         tell_note(note)
     told = [
-        {
-            "name": variant.name,
-            "set": dict(variant.settings),
-            **session_document(each, limits, notes=variant.twin.notes),
-        }
+        {"name": variant.name, "set": dict(variant.settings), **_told(each)}
         for variant, each in zip(variants, found, strict=True)
     ]
-    head = {"schema_version": SCHEMA_VERSION, "tool_version": tool_version()}
     if len(found) == 1:
         say_answer(
-            lambda: {**head, **session_document(found[0], limits, notes=variants[0].twin.notes)},
+            found[0].document,
             lambda: session_parts(found[0], limits, no_more=_no_more(workload, len(trace))),
             asked.answer,
         )
@@ -84,7 +85,7 @@ def show_sessions(
             {**variant.varied, **columns_of([session_facts(each, limits)])[0]}
             for variant, each in zip(variants, found, strict=True)
         ]
-        say_answer(lambda: {**head, "variants": told}, lambda: [SideBySide(columns)], asked.answer)
+        say_answer(lambda: {**_head(), "variants": told}, lambda: [SideBySide(columns)], asked.answer)
     return any(each.number for each in found)
 
 
@@ -135,16 +136,24 @@ def _values(at: AtOnce, limits: Sequence[RunLimit]) -> list[Fact]:
     ]
 
 
-def session_document(
-    found: SessionCapacity, limits: Sequence[RunLimit], *, notes: Sequence[str] = ()
-) -> dict[str, object]:
-    """Return the JSON document; times in µs. ``notes``: on the twin."""
+def session_document(found: SessionCapacity) -> dict[str, object]:
+    """Return the JSON document; times in µs."""
+    return {**_head(), **_told(found)}
+
+
+def _head() -> dict[str, object]:
+    return {"schema_version": SCHEMA_VERSION, "tool_version": tool_version()}
+
+
+def _told(found: SessionCapacity) -> dict[str, object]:
+    """Return the number of sessions, and what is so at it, as one of several in a document."""
+    limits = found.limits
     return {
         **document(session_facts(found, limits)),
         "num_sessions": found.num_sessions,
         "gpus": found.num_gpus,
         "are_alike": found.are_alike,
-        "warnings": [*notes, *_notes(found), *([ALIKE] if found.are_alike else [])],
+        "warnings": [*found.notes, *_notes(found), *([ALIKE] if found.are_alike else [])],
         "slo_us": {each.name: each.limit_us for each in limits},
         "evaluations": [
             {"sessions": each.number, "met": each.broken(limits) is None, **document(_values(each, limits))}

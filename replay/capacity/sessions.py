@@ -65,12 +65,13 @@ class SessionCapacity(NotebookAnswer):
 
     ``limiting`` is None where all sessions of the trace at once are within them: there may be more. ``evaluations``:
     all numbers simulated, ascending. ``num_gpus``: of the twin, None where it names no hardware. ``limits``: those that
-    a user asked for. ``low``, ``high``: the 90 % interval from leaving out groups of sessions, None of few sessions,
-    and where there may be more. ``are_alike``: all sessions have the same lengths and pauses, and so move in step; the
-    interval then is from that to sessions that are met at any place.
+    a user asked for; ``notes``: on the twin. ``low``, ``high``: the 90 % interval from leaving out groups of sessions,
+    None of few sessions, and where there may be more. ``are_alike``: all sessions have the same lengths and pauses, and
+    so move in step; the interval then is from that to sessions that are met at any place.
     """
 
     drawn_by: ClassVar[str] = "replay.drawn_answers:of_sessions"
+    told_by: ClassVar[str] = "replay.capacity.session_command:session_document"
 
     number: int
     limiting: str | None
@@ -78,6 +79,7 @@ class SessionCapacity(NotebookAnswer):
     num_sessions: int
     num_gpus: int | None
     limits: tuple[RunLimit, ...] = ()
+    notes: tuple[str, ...] = ()
     low: int | None = None
     high: int | None = None
     are_alike: bool = False

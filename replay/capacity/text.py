@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from replay.capacity.binding import ADDED_TIMES, ALL, NOTHING, RESOURCES, STEP_TIME, Binding
 from replay.capacity.capacity import BURSTS, Capacity
+from replay.capacity.value import value_facts
 from replay.search.evaluation import FAILED, SETTLING, THROUGHPUT, TOO_SHORT, Evaluation
 from replay.twin.cluster_section import routing_name
 from traces import MOST_FAILED, RunLimit, counted, shown_time, tool_version
@@ -65,14 +66,11 @@ LONG_NAMES = {
 SETTINGS = {**RESOURCES, **ADDED_TIMES}
 
 
-def capacity_document(
-    found: Capacity,
-    limits: Sequence[RunLimit],
-    *,
-    twin: TwinConfig,
-    notes: Sequence[str],
-) -> dict[str, object]:
+def capacity_document(found: Capacity) -> dict[str, object]:
     """Return the JSON document; rates in requests/s, times in µs, null where nothing is known."""
+    asked = found.asked
+    assert asked is not None, "only of a capacity that a user asked for"  # noqa: S101
+    limits, twin = asked.limits, asked.twin
     return {
         "schema_version": SCHEMA_VERSION,
         "tool_version": tool_version(),
@@ -94,7 +92,9 @@ def capacity_document(
         "num_requests": found.num_requests,
         "step_scatter": step_scatter(twin),
         "evaluations": [document(rate_facts(each, found, limits)) for each in found.evaluations],
-        "warnings": [*twin.notes, *notes],
+        "warnings": [*twin.notes, *asked.notes],
+        **document(value_facts(found, asked.price_per_hour)),
+        "unanswered": twin.unanswered_document,
     }
 
 

@@ -51,28 +51,16 @@ def show(
 @with_option_tables
 def from_serve(asked: StartOptions) -> None:
     """Print a TWIN.yaml to start from: of what starts a server, of a trace's header, or of both."""
-    from replay.model import read_model_config
-    from replay.twin.start import from_serve
-    from replay.twin.start.written_twin_check import why_not
-    from traces import ConfigError
+    from replay.config.question import start_twin
 
-    if asked.gpu is None and (asked.model_config is not None or asked.tp is not None):
-        raise ConfigError("--model-config, --tp: got it without --gpu, expected the GPU, too")
-    if asked.model_config is not None:
-        read_model_config(asked.model_config)  # checked here, so that an error names the option
-    starts = [] if asked.command is None else [from_serve.start_from_serve(asked.command)]
-    if asked.from_trace is not None:
-        from traces import read_trace, stem_of
-
-        header = read_trace(asked.from_trace).header
-        starts.append(from_serve.start_from_header(header, name=stem_of(asked.from_trace).name))
-    if not starts:
-        raise ConfigError("'vllm serve …', --from-trace: got neither, expected one of them, or both")
-    start = starts[0] if len(starts) == 1 else from_serve.merged(*starts)
-    start = from_serve.named(
-        start, model_config=asked.model_config, tp=asked.tp, vllm_version=asked.vllm_version
+    found = start_twin(
+        asked.command,
+        from_trace=asked.from_trace,
+        gpu=asked.gpu,
+        model_config=asked.model_config,
+        tp=asked.tp,
+        vllm_version=asked.vllm_version,
     )
-    text, _ = from_serve.twin_text(start, gpu=asked.gpu)
-    if (obstacle := why_not(text)) is not None:
-        tell(f"note: this twin will not run as it is: {obstacle}")
-    say_text(text)
+    if found.obstacle is not None:
+        tell(f"note: this twin will not run as it is: {found.obstacle}")
+    say_text(found.text)

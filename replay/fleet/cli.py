@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from replay.fleet.commands.pools_command import reserve
-from replay.fleet.commands.question_commands import flex, routers
+from replay.fleet.commands.question_commands import flex, reserve, routers
 from replay.fleet.commands.size_command import show_profile, size
 
 fleet_app = typer.Typer(

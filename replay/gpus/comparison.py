@@ -109,7 +109,7 @@ class GpuResult:
         return self.output_tokens_per_s * 3600 / self.price_per_hour
 
 
-def compare_gpus(
+def compared_gpus(
     gpus: Sequence[tuple[Gpu, int]],
     asked: GpuQuestion,
     traces: Sequence[Trace],

@@ -26,7 +26,7 @@ MOST_GPUS = GPUS.most
 
 
 @option_table
-class InfoOptions:
+class ModelInfoOptions:
     """All options of ``vtwin model info``."""
 
     model_config: Annotated[
@@ -79,7 +79,7 @@ class InfoOptions:
 
 
 @option_table
-class CompareOptions:
+class GpuCompareOptions:
     """Model, GPUs, limits and output."""
 
     model_config: ModelConfigOption

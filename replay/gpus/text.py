@@ -9,7 +9,7 @@ from functools import partial
 from replay.capacity.text import capacity_facts
 from replay.gpus.comparison import AtLoad, GpuQuestion, GpuResult
 from replay.gpus.known_errors import KnownError
-from traces import RunLimit, shown_time, tool_version
+from traces import RunLimit, shown_time
 from traces.facts import (
     AnswerPart,
     Fact,
@@ -22,8 +22,6 @@ from traces.facts import (
     per_s,
     whole,
 )
-
-SCHEMA_VERSION = 1
 
 
 def gpus_parts(results: Sequence[GpuResult], asked: GpuQuestion) -> list[AnswerPart]:
@@ -167,23 +165,8 @@ def _footnotes(fit: Sequence[GpuResult], asked: GpuQuestion) -> list[str]:
     return notes
 
 
-def gpus_document(
-    results: Sequence[GpuResult], asked: GpuQuestion, *, num_requests: int
-) -> dict[str, object]:
-    """Return the JSON document; rates in requests/s, times in µs, null where nothing is known."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "tool_version": tool_version(),
-        "model_config": asked.model_config,
-        "latency_model": asked.latency_model,
-        "rate": asked.rate_per_s,
-        "slo_us": {each.name: each.limit_us for each in asked.limits},
-        "num_requests": num_requests,
-        "gpus": [_entry(each, asked) for each in results],
-    }
-
-
-def _entry(result: GpuResult, asked: GpuQuestion) -> dict[str, object]:
+def entry_of(result: GpuResult, asked: GpuQuestion) -> dict[str, object]:
+    """Return a GPU as the JSON document has it; rates in requests/s, times in µs, null where nothing is known."""
     entry: dict[str, object] = {"gpu": result.gpu.name, "tp": result.tp, "starts": not result.refusal}
     if result.refusal:
         return {**entry, "reason": result.refusal}

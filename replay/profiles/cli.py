@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,9 +14,6 @@ from traces.facts import say_answer, say_json
 from traces.strict.option_table import option_table, with_option_tables
 from traces.strict.swapped import check_twin_file
 from traces.strict.tell import say, tell
-
-if TYPE_CHECKING:
-    from replay.twin.fitted import AskedServer, FittedOn, FittedRange
 
 MOST = 1e9
 ProfileArgument = Annotated[
@@ -72,21 +69,13 @@ def list_profiles(
     ] = None,
 ) -> None:
     """List fitted twins: model, GPU, vLLM, loads, error on unseen requests, date, and whether to trust it."""
-    from replay.profiles.fitted_profile import profiles_in
-    from replay.profiles.text import SCHEMA_VERSION, list_parts, profile_document
+    from replay.profiles.question import find_profiles
+    from replay.profiles.text import list_parts
 
-    found, left_out = profiles_in(folders or [Path()])
-    for line in left_out:
+    found = find_profiles(folders or [Path()])
+    for line in found.left_out:
         tell(f"warning: left out: {line}")
-    say_answer(
-        lambda: {
-            "schema_version": SCHEMA_VERSION,
-            "profiles": [profile_document(each) for each in found],
-            "left_out": left_out,
-        },
-        lambda: list_parts(found),
-        asked,
-    )
+    say_answer(found.document, lambda: list_parts(found.profiles), asked)
 
 
 @profiles_app.command(epilog="Example: vtwin profiles show twin.yaml")
@@ -94,14 +83,10 @@ def list_profiles(
 def show(path: ProfileArgument, asked: AnswerForm) -> None:
     """Show what a twin was fitted on and how it degrades: errors by load, held out, and beyond."""
     from replay.profiles.fitted_profile import read_profile
-    from replay.profiles.text import SCHEMA_VERSION, profile_document, show_parts
+    from replay.profiles.text import show_parts
 
     found = read_profile(path)
-    say_answer(
-        lambda: {"schema_version": SCHEMA_VERSION, **profile_document(found)},
-        lambda: show_parts(found),
-        asked,
-    )
+    say_answer(found.document, lambda: show_parts(found), asked)
 
 
 @profiles_app.command(
@@ -113,70 +98,25 @@ def check(path: ProfileArgument, asked: ProfileQuestion, *, as_json: JsonOption 
 
     Seats, KV blocks and prefix caching may differ: the engine simulates them.
     """
-    from replay.profiles.fitted_profile import read_profile
-    from replay.profiles.text import SCHEMA_VERSION
+    from replay.profiles.question import check_profile
 
-    found = read_profile(path)
-    server, untold = _server(asked, found.on)
-    ways = [*found.leaves(server, _load(asked)), *untold]
+    found = check_profile(
+        path,
+        model=asked.model,
+        gpu=asked.gpu,
+        tp=asked.tp,
+        vllm_version=asked.vllm_version,
+        rate_per_s=asked.rate,
+        concurrency=asked.concurrency,
+        prompt_tokens=asked.input_len,
+        output_tokens=asked.output_len,
+        flags=asked.flags,
+    )
+    for note in found.notes:
+        tell(f"note: {note}")
     if as_json:
-        say_json({"schema_version": SCHEMA_VERSION, "file": str(path), "is_inside": not ways, "leaves": ways})
+        say_json(found.document())
     else:
-        say(*(ways or [f"inside: {found.on.server}"]))
-    if ways:
+        say(*(found.ways or [f"inside: {found.profile.on.server}"]))
+    if found.ways:
         raise typer.Exit(ExitCode.NEGATIVE)
-
-
-def _server(asked: ProfileQuestion, on: FittedOn) -> tuple[AskedServer, list[str]]:
-    """Return the question's server, and a line for each flag in the coefficients that no profile keeps.
-
-    Raises ConfigError for flags, a GPU or a version that nobody knows: a typing error is no server.
-    """
-    from replay.model import find_gpu
-    from replay.twin.fitted import AskedServer
-    from replay.twin.keys.fitted_on_keys import FLAGS
-    from replay.twin.start.flag_table import SAME_WORK, SPEED
-    from replay.twin.start.from_serve import check_version
-    from replay.twin.start.serve_flags import parse_serve
-
-    if asked.gpu is not None and asked.gpu != on.gpu:
-        find_gpu(asked.gpu)
-    if asked.vllm_version is not None:
-        check_version(asked.vllm_version)
-    tp, flags, untold = asked.tp, {}, []
-    if asked.flags is not None:
-        served = parse_serve(f"vllm serve {asked.model or 'any/model'} {asked.flags}", strict="--flags")
-        flags = {**served.engine, **served.latency}
-        size = served.hardware.get("tp")
-        tp = size if tp is None and isinstance(size, int) else tp
-        for flag in served.others:
-            if flag.key in (*FLAGS, "tp"):
-                continue
-            if flag.reason.startswith((SPEED, SAME_WORK)):
-                untold.append(f"{flag.name}: the file does not say what it was fitted with")
-            else:
-                tell(f"note: {flag.name}: {flag.reason}")
-        for note in served.notes:
-            tell(f"note: {note}")
-    known = {
-        name: value for name, value in flags.items() if name in FLAGS and isinstance(value, int | bool | str)
-    }
-    server = AskedServer(
-        model=asked.model, gpu=asked.gpu, tp=tp, vllm_version=asked.vllm_version, flags=known
-    )
-    return server, untold
-
-
-def _load(asked: ProfileQuestion) -> FittedRange:
-    """Return the question's load, whose upper ends alone count."""
-    from replay.twin.fitted import FittedRange
-
-    def up_to(value: float | None) -> tuple[float, float] | None:
-        return None if value is None else (value, value)
-
-    return FittedRange(
-        rate_per_s=up_to(asked.rate),
-        concurrency=up_to(asked.concurrency),
-        prompt_tokens=up_to(asked.input_len),
-        output_tokens=up_to(asked.output_len),
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +13,13 @@ from replay.twin.fitted.held_out import HeldOut, read_held_out
 from replay.twin.fitted.leaves import AskedServer, ways_out
 from replay.twin.fitted.pace import Pace, read_pace
 from traces import ConfigError
+from traces.strict.arguments import PATH, takes
 from traces.strict.section import read_section
 
 if TYPE_CHECKING:
     from traces.strict.section import Section
 
+SCHEMA_VERSION = 1
 ENDINGS = (".yaml", ".yml")
 ROUNDED = 1.02
 """A rate is asked for as it is read, rounded: so many times the fitted one is that rate."""
@@ -58,6 +60,24 @@ class Profile:
         nor = ", nor p99" if p99 and set(p99) - set(far) else ""
         return "no" if "e2e" in far else f"not its {' and '.join(each.upper() for each in far)}{nor}"
 
+    def document(self) -> dict[str, object]:
+        """Return what ``vtwin profiles show --json`` prints: the file's own keys, errors as fractions."""
+        return {"schema_version": SCHEMA_VERSION, **self.entry()}
+
+    def entry(self) -> dict[str, object]:
+        """Return the profile as one of several in a document."""
+        return {
+            "file": str(self.path),
+            "latency_model": self.latency_model,
+            "fitted_on": asdict(self.on),
+            "fitted_range": None if self.fitted_range is None else asdict(self.fitted_range),
+            "held_out": None if self.held_out is None else asdict(self.held_out),
+            "pace": None if self.pace is None else asdict(self.pace),
+            "date": self.date,
+            "e2e_error": self.error,
+            "trust": self.trust,
+        }
+
     def leaves(self, server: AskedServer, load: FittedRange) -> list[str]:
         """Return each way in which a question leaves what the twin was fitted on, a line each; none: it lies inside.
 
@@ -96,8 +116,10 @@ def _not_lasting(lasting: Range | None, load: FittedRange) -> Iterator[str]:
         yield f"load: {asked:.4g} requests/s; {why}"
 
 
-def read_profile(path: Path) -> Profile:
+@takes(path=PATH)
+def read_profile(path: Path | str) -> Profile:
     """Return what a twin's file says of its fit. Raises ConfigError for a file of nothing that was fitted."""
+    path = Path(path)
     found = _profile_in(read_section(path), path)
     if found is None:
         raise ConfigError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from replay.twin.fitted.fitted_range import NAMES
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from replay.profiles.fitted_profile import Profile
     from replay.twin.fitted.fitted_on import FittedLoad
 
-SCHEMA_VERSION = 1
 UNKNOWN = "-"
 HEAD = ("file", "model", "GPU", "tp", "vLLM", "loads", "E2E error", "date", "trust")
 OF_LOADS = ("run", "", "requests", "req/s", "in flight", "prompt", "output", "TTFT", "TPOT", "E2E")
@@ -129,18 +127,3 @@ def _how_it_degrades(profile: Profile) -> Iterator[str]:
         )
     doubt = "" if profile.held_out is None else profile.held_out.doubt
     yield doubt or f"trust: {profile.trust}"
-
-
-def profile_document(profile: Profile) -> dict[str, object]:
-    """Return a profile for programs: the file's own keys, errors as fractions."""
-    return {
-        "file": str(profile.path),
-        "latency_model": profile.latency_model,
-        "fitted_on": asdict(profile.on),
-        "fitted_range": None if profile.fitted_range is None else asdict(profile.fitted_range),
-        "held_out": None if profile.held_out is None else asdict(profile.held_out),
-        "pace": None if profile.pace is None else asdict(profile.pace),
-        "date": profile.date,
-        "e2e_error": profile.error,
-        "trust": profile.trust,
-    }

@@ -22,25 +22,13 @@ def simulate_rollouts(
     from replay.rollouts.rollout_summary import summarize_rollouts
     from replay.rollouts.rollouts import run_rollouts
     from replay.rollouts.text import rollout_parts
-    from replay.twin.config_write import name_of
     from traces import ConfigError
 
     if len(twins) > 1:
         raise ConfigError(
             f"--set: got {len(twins):,} variants, expected one server or cluster, whose batches are many simulations"
         )
-    twin = twins[0]
     total = settings.batches * (2 + len(settings.oversubscriptions))
     with counting("simulating batches", total) as advance:
-        found = run_rollouts(workload, twin, settings, advance=advance)
-    summary = summarize_rollouts(found)
-    say_answer(
-        lambda: {
-            "rollouts": summary,
-            "latency": {"model": name_of(twin.latency), "reason": twin.latency_reason or None},
-            "unanswered": twin.unanswered_document,
-            "warnings": list(twin.notes),
-        },
-        lambda: rollout_parts(summary),
-        how,
-    )
+        found = run_rollouts(workload, twins[0], settings, advance=advance)
+    say_answer(found.document, lambda: rollout_parts(summarize_rollouts(found)), how)

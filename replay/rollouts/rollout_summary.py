@@ -7,6 +7,7 @@ from typing import TypedDict
 
 from replay.rollouts.rollout_batch import SHARES, BatchResult
 from replay.rollouts.rollouts import MeanOfBatches, Rollouts, RolloutWay
+from replay.twin.config_write import name_of
 
 Value = Callable[[BatchResult], float | None]
 
@@ -74,6 +75,18 @@ class RolloutsSummary(TypedDict):
     update_us: int
     plain: WaySummary
     others: list[WaySummary]
+
+
+def rollouts_document(found: Rollouts) -> dict[str, object]:
+    """Return the JSON document."""
+    twin = found.twin
+    assert twin is not None, "only of rollouts that a user asked for"  # noqa: S101
+    return {
+        "rollouts": summarize_rollouts(found),
+        "latency": {"model": name_of(twin.latency), "reason": twin.latency_reason or None},
+        "unanswered": twin.unanswered_document,
+        "warnings": list(twin.notes),
+    }
 
 
 def summarize_rollouts(found: Rollouts) -> RolloutsSummary:

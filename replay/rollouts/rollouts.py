@@ -124,13 +124,18 @@ class RolloutWay:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Rollouts(NotebookAnswer):
-    """Results of rollouts: the batches as requested (``plain``), and each alternative that might be faster."""
+    """Results of rollouts: the batches as requested (``plain``), and each alternative that might be faster.
+
+    ``twin``: of rollouts that a user asked for.
+    """
 
     drawn_by: ClassVar[str] = "replay.drawn_answers:of_rollouts"
+    told_by: ClassVar[str] = "replay.rollouts.rollout_summary:rollouts_document"
 
     settings: RolloutSettings
     plain: RolloutWay
     others: tuple[RolloutWay, ...]
+    twin: TwinConfig | None = None
 
     def __str__(self) -> str:
         """Return what a batch of each way takes, updates included, in seconds: a line each."""
@@ -180,7 +185,7 @@ def run_rollouts(
     most = settings.drawn(max((1.0, *settings.oversubscriptions)))
     drawn = draw_samples(long_tailed(workload), each=settings.samples, number=most, batches=settings.batches)
     prepare_engine(twin)
-    return rollouts_of(drawn, twin.cluster, settings, advance=advance)
+    return replace(rollouts_of(drawn, twin.cluster, settings, advance=advance), twin=twin)
 
 
 def rollouts_of(

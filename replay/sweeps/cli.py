@@ -52,17 +52,16 @@ def sweep(options: SweepOptions) -> None:
         parse_slo(slo, tell=tell_note)
     for source in sorted({each.source for each in list_prices().values()}) if asked.has_list_prices else ():
         tell(f"note: prices: USD per GPU and hour on demand, {source}")
-    doubts = doubts_of_configs(asked.runs)
-    for note in (*doubts, *notes_of_files(asked.runs)):
+    for note in (*doubts_of_configs(asked.runs), *notes_of_files(asked.runs)):
         tell_note(note)
     if not options.dry_run:
         check_place(output, option="--output")
         check_place(options.report, option="--report")
     with nullcontext() if options.dry_run else sole_owner(output):
-        _run(asked, output, options, doubts=doubts)
+        _run(asked, output, options)
 
 
-def _run(asked: Grid, output: Path, options: SweepOptions, *, doubts: Sequence[str]) -> None:
+def _run(asked: Grid, output: Path, options: SweepOptions) -> None:
     """Simulate what is not in the table yet, and show the whole."""
     from replay.sweeps.sweep_table import known_rows, write_table
     from traces.strict.tell import tell_note
@@ -83,7 +82,7 @@ def _run(asked: Grid, output: Path, options: SweepOptions, *, doubts: Sequence[s
             rows[str(row["run"])] = row
     table = write_table(output, asked.runs, rows)
     tell(f"wrote {output}")
-    _show(table, asked, options, doubts=doubts)
+    _show(table, asked, options)
     failed = table[table["error"].notna()]
     if len(failed):
         tell(f"{len(failed):,} runs without a result; the first: {failed['error'].iloc[0]}")
@@ -147,24 +146,17 @@ def _told(
             tell(f"{number:,} of {len(runs):,} runs")
 
 
-def _show(table: pd.DataFrame, asked: Grid, options: SweepOptions, *, doubts: Sequence[str]) -> None:
+def _show(table: pd.DataFrame, asked: Grid, options: SweepOptions) -> None:
     """Print the front, and write its page where one is asked for."""
-    from replay.sweeps.front import NOT_SETTINGS, front_of
-    from replay.sweeps.show import front_document, front_parts, write_page
+    from replay.sweeps.question import front_of_runs
+    from replay.sweeps.show import front_parts, write_page
 
-    settings = tuple(
-        dict.fromkeys(name for run in asked.runs for name in run.columns() if name not in NOT_SETTINGS)
-    )
     if bool(table["error"].notna().all()):
         return
-    front = front_of(table, settings, x=options.x, y=options.y)
-    say_answer(
-        lambda: {**front_document(front), "warnings": list(doubts)},
-        lambda: front_parts(front),
-        options.answer,
-    )
+    found = front_of_runs(asked.runs, table, x=options.x, y=options.y)
+    say_answer(found.document, lambda: front_parts(found.front), options.answer)
     if options.report is not None:
         command = redact_command(["vtwin", *sys.argv[1:]], os.environ)
         num_failed = int(table["error"].notna().sum())
-        write_page(options.report, front, num_runs=len(table), num_failed=num_failed, command=command)
+        write_page(options.report, found.front, num_runs=len(table), num_failed=num_failed, command=command)
         tell(f"wrote {options.report}")

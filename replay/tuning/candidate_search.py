@@ -54,10 +54,11 @@ MOST_WIDER = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneAsked:
-    """The question behind a search: all servers, and the limits."""
+    """The question behind a search: all servers, the limits, and what a reader needs to know."""
 
     candidates: Candidates
     limits: tuple[RunLimit, ...]
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -73,6 +74,7 @@ class Tuned(NotebookAnswer):
     """
 
     drawn_by: ClassVar[str] = "replay.drawn_answers:of_tuned"
+    told_by: ClassVar[str] = "replay.tuning.text:tuning_document"
 
     own: tuple[Candidate, Capacity]
     best: tuple[tuple[Candidate, Capacity], ...]

@@ -22,15 +22,8 @@ if TYPE_CHECKING:
     from replay.tuning.candidate_search import Tuned
     from replay.tuning.candidates import Border, Candidates
     from replay.tuning.live import Confirmation, Live
-    from replay.twin.twin_config import TwinConfig
     from traces import RunLimit, Trace
     from traces.console.options import AnswerForm
-
-
-ASSUMED = (
-    "how many seats the server has is not known: the server as it is, and the gain, are those of an assumed "
-    "max_num_seqs. Observe with --scrape, or give engine.max_num_seqs"
-)
 
 
 @with_code_option
@@ -43,11 +36,10 @@ def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
     take longer to grow there are more; or as many as --num-requests says. Exit code 1 if no combination meets the
     limits.
     """
-    from dataclasses import replace
-
     from replay.capacity.question import drawn
     from replay.console.ready import prepare_engine
     from replay.search.workload_draws import searchable, tell_too_long
+    from replay.tuning.question import asked_of, notes_after, notes_before
     from traces import check_place, parse_run_slo, reading_notes
     from traces.strict.tell import tell_note
 
@@ -58,23 +50,25 @@ def tune(workload: WorkloadOptions, asked: TuneOptions) -> None:
     if live is not None:
         check_place(live.folder / "best", option="--output")
     candidates, border = _read(asked)
-    notes = _notes_of(candidates.tried[0].twin)
+    before = notes_before(candidates.tried[0].twin)
+    for note in before:
+        tell(f"note: {note}")
     traces, drawing = drawn(workload, seeds=asked.tried.seeds)
-    of_file = reading_notes(traces[0])
-    for note in of_file:
+    for note in reading_notes(traces[0]):
         tell_note(note)
-    notes = (*notes, *of_file)
     tell_too_long(traces[0], [each.twin for each in candidates.tried])
     prepare_engine(candidates.tried[0].twin, trace=traces[0])
     tuned = _searched(traces, candidates, limits, keep=asked.tried.top, drawing=drawing, border=border)
-    candidates = replace(candidates, impossible=(*candidates.impossible, *border.impossible))
     if workload.num_requests is not None:
         _check_is_long(tuned, len(traces[0]))
-    warnings = (*notes, *_extrapolated(tuned, traces[0]))
+    after = notes_after(tuned, traces[0])
+    for note in after:
+        tell(f"note: {note}")
+    tuned = asked_of(tuned, candidates, border, limits, warnings=(*before, *reading_notes(traces[0]), *after))
     confirmed = (
         {} if live is None else _confirmed(tuned, traces[0], limits, live=live, number=asked.live.confirm)
     )
-    _show(tuned, candidates, limits, confirmed, traces[0], warnings=warnings, how=asked.result.answer)
+    _show(tuned, limits, confirmed, traces[0], how=asked.result.answer)
     if not tuned.best or (confirmed and not any(each.meets(limits) for each in confirmed.values())):
         raise typer.Exit(ExitCode.NEGATIVE)
 
@@ -91,16 +85,6 @@ def _read(asked: TuneOptions) -> tuple[Candidates, Border]:
         option = next((name for name, _, values in _own_options(asked.tried) if values is not None), option)
     candidates = candidates_of(path, defaults, named, anyway=anyway, prices=prices, option=option)
     return candidates, Border(candidates, path, defaults, anyway=anyway, prices=prices)
-
-
-def _notes_of(own: TwinConfig) -> tuple[str, ...]:
-    """Return, after printing them, the notes on the file."""
-    from replay.capacity.assumed_seats import are_seats_assumed
-
-    notes = (*dict.fromkeys(own.notes), *((ASSUMED,) if are_seats_assumed(own) else ()))
-    for note in notes:
-        tell(f"note: {note}")
-    return notes
 
 
 def _tried(tried: TriedOptions) -> list[str]:
@@ -174,23 +158,6 @@ def _searched(
         )
 
 
-def _extrapolated(tuned: Tuned, trace: Trace) -> list[str]:
-    """Print and return a note if runs were short, or if a best server works beyond what the twin was fitted on."""
-    from replay.capacity.capacity import short_run_note
-
-    notes = []
-    if tuned.asks and not any(each.is_too_short for _, each in tuned.best[:1]):
-        notes.append(
-            f"{len(trace):,} requests are too few to rank all servers by. --num-requests {tuned.asks} is better"
-        )
-    for _, capacity in tuned.best[:1]:
-        short = short_run_note(capacity, capacity.num_requests)
-        notes += [each for each in (short, tuned.beyond_fit) if each is not None]
-    for note in notes:
-        tell(f"note: {note}")
-    return notes
-
-
 def _confirmed(
     tuned: Tuned, trace: Trace, limits: Sequence[RunLimit], *, live: Live, number: int
 ) -> dict[int, Confirmation]:
@@ -211,12 +178,10 @@ def _confirmed(
 
 def _show(
     tuned: Tuned,
-    candidates: Candidates,
     limits: Sequence[RunLimit],
     confirmed: dict[int, Confirmation],
     trace: Trace,
     *,
-    warnings: Sequence[str],
     how: AnswerForm,
 ) -> None:
     """Print the outcome on stdout."""
@@ -224,16 +189,17 @@ def _show(
     from replay.tuning.text import tuning_document, tuning_parts
     from traces.facts import TermRows, say_answer
 
-    own, ranked = tuned.own[1], tuned.num_ranked_with
+    own, ranked, asked = tuned.own[1], tuned.num_ranked_with, tuned.asked
+    assert asked is not None  # noqa: S101 - asked_of has told it
     draws = f"{own.num_seeds} seeds of {own.num_requests:,}" if own.is_by_seeds else f"{own.num_requests:,}"
     requests = [
         ("requests", lengths_text(trace)),
         ("", f"{ranked:,} to rank all servers by; {draws} to measure the server as it is and the best few"),
     ]
     say_answer(
-        lambda: tuning_document(tuned, candidates, limits, confirmed=confirmed, warnings=warnings),
+        lambda: tuning_document(tuned, confirmed),
         lambda: [
-            *tuning_parts(tuned, candidates, limits, confirmed=confirmed),
+            *tuning_parts(tuned, asked.candidates, limits, confirmed=confirmed),
             TermRows(requests),
         ],
         how,

@@ -6,6 +6,7 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from types import MappingProxyType
 
 from replay.capacity.capacity import Capacity
 from replay.capacity.text import RESOURCE_NAMES, capacity_facts, interval_method
@@ -177,15 +178,11 @@ def flags_text(candidate: Candidate) -> str:
         return ", ".join(str(each) for each in candidate.settings)
 
 
-def tuning_document(
-    tuned: Tuned,
-    candidates: Candidates,
-    limits: Sequence[RunLimit],
-    *,
-    confirmed: Confirmed,
-    warnings: Sequence[str],
-) -> dict[str, object]:
+def tuning_document(tuned: Tuned, confirmed: Confirmed = MappingProxyType({})) -> dict[str, object]:
     """Return the JSON document; rates in requests/s, times in µs, null where nothing is known."""
+    asked = tuned.asked
+    assert asked is not None, "only of a search that a user asked for"  # noqa: S101
+    candidates, limits = asked.candidates, asked.limits
     return {
         "schema_version": SCHEMA_VERSION,
         "tool_version": tool_version(),
@@ -204,7 +201,7 @@ def tuning_document(
         "at_border": [asdict(each) for each in tuned.border],
         "refused": [{"name": name, "reason": reason} for name, reason in candidates.impossible],
         "unanswered": [{"name": name, "reason": reason} for name, reason in candidates.unanswered],
-        "warnings": list(warnings),
+        "warnings": list(asked.warnings),
     }
 
 

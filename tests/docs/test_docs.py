@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import random
@@ -23,6 +24,7 @@ import vtwin
 from replay.model.gpus import shipped_gpus
 from replay.model.shipped_models import SAME_ARCHITECTURE, shipped_models
 from sim import Step
+from tests.docs.notebook_cells import sources
 from tests.docs.pages import (
     LANGUAGES,
     ROOT,
@@ -42,6 +44,7 @@ from tests.docs.pages import (
 from tests.docs.reference import PAGES, Command
 from tests.docs.warm import PYTHON, warm_vtwin
 from tests.examples import THOROUGH
+from tests.test_doors import past_a_door
 
 PATIENCE_S = 240  # for a whole page, the first compilation of the engine included
 PORTS = (8000, 8010, 8020)  # what the pages say; free ones stand in for them
@@ -229,6 +232,25 @@ def test_the_index_leads_to_every_page() -> None:
 def test_every_block_says_what_it_is(page: Path) -> None:
     unknown = [(block.line, block.language) for block in blocks_of(page) if block.language not in LANGUAGES]
     assert unknown == []
+
+
+def test_code_on_the_pages_and_in_notebooks_imports_by_doors() -> None:
+    code = {f"{name_of(b.page)}:{b.line}": b.text for b in ALL_BLOCKS if b.language == "python"}
+    code |= {source.name: source.read_text() for source in sources()}
+    past = {
+        place: [name for each in with_written(text) for name in past_a_door(each, package="docs")]
+        for place, text in code.items()
+    }
+    assert {place: names for place, names in past.items() if names} == {}
+    assert len(code) > len(sources()) > 0
+
+
+def with_written(code: str) -> Iterator[str]:
+    """Yield code, and the code in it that it writes into a file."""
+    yield code
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "\nimport " in node.value:
+            yield node.value
 
 
 @pytest.mark.parametrize("block", [b for b in ALL_BLOCKS if b.language == "yaml"], ids=str)

@@ -72,7 +72,7 @@ twin.write_text("engine: {max_num_seqs: 4, num_gpu_blocks: 999}\\n"
                 "  coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 9, beta1: 1, beta2: 1}\\n"
                 "cluster: {instances: 3, routing: {policy: newest}}\\n")
 found = run(read_recorded(Path("traces/samples/azure_code_200.csv")), load_config(twin)).trace
-assert set(found.cells("instance").values.tolist()) == {2}
+assert set(found.cells("instance").values.tolist()) == {"2"}
 """,
     "Add a GPU": """
 from replay.model.gpus import find_gpu

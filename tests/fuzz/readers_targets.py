@@ -226,7 +226,7 @@ def _fleet_labels(folder: Path) -> None:
 
 def _diurnal(folder: Path) -> None:
     from replay.fleet.inputs.fleet_ranges import RATES
-    from replay.fleet.reserve import rates_of
+    from replay.fleet.plans.reserve import rates_of
 
     rates = rates_of(str(folder / "day.txt"))
     assert len(rates) == 24

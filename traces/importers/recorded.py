@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from traces.errors import TraceError
 from traces.importers import PublicFormat, read_public
@@ -76,20 +76,37 @@ def parts_at(path: Path, *, options: ReadingOptions = _NO_OPTIONS) -> list[Path]
     return [path]
 
 
-def check_recorded(
-    path: Path, *, options: ReadingOptions = _NO_OPTIONS
-) -> tuple[list[Problem], tuple[str, ...]]:
-    """Return all faults of a trace, and what to know of it; no fault for a public file that can be converted.
+class CheckedTrace(NamedTuple):
+    """All faults of a trace, and what to know of it, a line each."""
+
+    problems: list[Problem]
+    notes: tuple[str, ...] = ()
+
+    def document(self) -> dict[str, object]:
+        """Return what ``vtwin trace check --json`` prints."""
+        return {
+            "schema_version": 1,
+            "num_problems": len(self.problems),
+            "problems": [
+                {"file": each.file, "row": each.row, "column": each.column, "message": each.message}
+                for each in self.problems
+            ],
+            "notes": list(self.notes),
+        }
+
+
+def check_recorded(path: Path, *, options: ReadingOptions = _NO_OPTIONS) -> CheckedTrace:
+    """Return all faults of a trace, or of another tool's file; none of a public file that can be converted.
 
     Raises TraceError if there is no trace to check, and for a public file its first fault.
     """
     if format_of(path) is not None or options.given():
-        return [], reading_notes(read_recorded(path, options=options))
+        return CheckedTrace([], reading_notes(read_recorded(path, options=options)))
     from traces.files.check import check_trace
 
     path = file_at(path)
     with telling_formats(path):
-        return check_trace(path), ()
+        return CheckedTrace(check_trace(path))
 
 
 def reading_notes(trace: Trace) -> tuple[str, ...]:

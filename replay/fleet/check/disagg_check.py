@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from replay.fleet.check.cluster_load import load_of
-from replay.fleet.check.drawn_requests import Stream
 from replay.fleet.check.pool import (
     Verification,
     cells_of,
@@ -19,12 +17,12 @@ from replay.fleet.check.pool import (
     spells_of,
     taken_at,
 )
-from replay.fleet.check.steady import BatchedMean, RunLength, SteadyWindow, batch_means
+from replay.fleet.check.steady import BatchedMean, RunLength, batch_means
+from replay.fleet.check.steady_run import SteadyRun, steady_run
 from replay.fleet.inputs.profiles import ProfileSource
 from sim import EngineConfig, Int64s, Status
 from sim.cluster import (
     ClusterConfig,
-    ClusterSimulation,
     Disaggregation,
     LeastLoaded,
     Pool,
@@ -74,24 +72,16 @@ def verify_handoff(
     cells = cells_of(engines, asked.least_s(stay_s) * rate_per_s)
     in_cell = (engines[0] // cells, engines[1] // cells)
     rate = rate_per_s / cells
-    stream = Stream(
-        lengths=lengths,
-        rate_per_s=rate,
-        arrivals=asked.arrivals,
-        part=1 / cells,
-        requests=asked.whole(lengths),
-    )
+    stream = asked.stream(lengths, rate, part=1 / cells)
     prefill, decode = sources
     config = _cluster(sources, in_cell, transfer, seed=seed)
-    load = load_of(stream, asked.number(rate, stay_s, once=stream.once), config, seed=seed)
-    done = load.simulated(config)
-    window = asked.window(load.last_s, stay_s)
-    whole = measured_of(done, window, engines=sum(in_cell), seats=decode.engine.max_num_seqs)
+    run = steady_run(stream, config, stay_s=stay_s, seed=seed, asked=asked)
+    whole = measured_of(run, engines=sum(in_cell), seats=decode.engine.max_num_seqs)
     seats = (
         in_cell[0] * slots_of(replace(prefill, engine=prefill_engine(prefill)), lengths),
         in_cell[1] * slots_of(decode, lengths),
     )
-    room, full_spells = _fullest(done, window, seats=seats)
+    room, full_spells = _fullest(run, seats=seats)
     whole = replace(
         whole,
         engines=sum(engines),
@@ -100,7 +90,7 @@ def verify_handoff(
         room=room,
         full_spells=full_spells,
     )
-    return _parts(done, window, whole, engines=engines, in_cell=in_cell)
+    return _parts(run, whole, engines=engines, in_cell=in_cell)
 
 
 def _cluster(
@@ -135,12 +125,12 @@ def _cluster(
     )
 
 
-def _fullest(done: ClusterSimulation, window: SteadyWindow, *, seats: tuple[int, int]) -> tuple[float, int]:
+def _fullest(run: SteadyRun, *, seats: tuple[int, int]) -> tuple[float, int]:
     """Return the free room and the full spells of the pool that is known less well: prefill, or decode.
 
     A spell is over after a stay in that pool, 95th percentile: prompts stay shortly.
     """
-    out, split = done.outcomes, done.split
+    out, split, window = run.done.outcomes, run.done.split, run.window
     assert split is not None  # noqa: S101 - KV is moved
     is_ok = (out.status == Status.OK) & (split.prefilled_us >= 0)
     moved_us = np.where(split.transfer_end_us >= 0, split.transfer_end_us, split.prefilled_us)
@@ -169,15 +159,14 @@ def prefill_engine(source: ProfileSource) -> EngineConfig:
 
 
 def _parts(
-    done: ClusterSimulation,
-    window: SteadyWindow,
+    run: SteadyRun,
     whole: Verification,
     *,
     engines: tuple[int, int],
     in_cell: tuple[int, int],
 ) -> HandoffCheck:
     """Return the parts of the first token, and how busy both pools were."""
-    out, split = done.outcomes, done.split
+    out, split, window = run.done.outcomes, run.done.split, run.window
     assert split is not None  # noqa: S101 - KV is moved
     counted = window.holds(out.arrival_us / 1e6) & (out.status == Status.OK) & (split.prefilled_us >= 0)
     moved = np.where(split.transfer_end_us >= 0, split.transfer_end_us, split.prefilled_us)

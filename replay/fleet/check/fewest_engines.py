@@ -1,15 +1,13 @@
-"""The fewest engines that meet an objective in simulation: found with one seed, confirmed with another."""
+"""The simulations that a search for the fewest engines makes: with one seed, and confirmed with another."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
 
 from replay.fleet.check.pool import Verification
 from replay.fleet.check.slo_limits import Limit, keeps, limits_of
 from replay.fleet.check.steady import RunLength
-from sim.fleet.fewest import NoneIsEnough, fewest
 from sim.fleet.sizing import Objective
 
 STRIDE = 0.1
@@ -34,7 +32,8 @@ CLEAR_KEPT, CLEAR_BROKEN = 0.7, 1.5
 NO_ROOM = 2.0
 """With fewer standard deviations of free seats a queue grows: batches then differ because of it, not by noise."""
 
-Key = TypeVar("Key", bound=Hashable)
+Counts = tuple[int, ...]
+"""The engines of a fleet, pool by pool."""
 
 
 def terms(
@@ -59,29 +58,29 @@ def is_long(rate_per_s: float, asked: RunLength, *, stay_s: float) -> bool:
 
 
 @dataclass(slots=True, kw_only=True)
-class FleetRuns(Generic[Key]):
+class FleetRuns:
     """Simulations of fleets, each made once. ``tried_at``: what a fleet does at a glance (-1), in run 0, or in run 1.
 
     ``has_glances``: runs are long, so a short one comes first, and run 1, which asks for more, before run 0. ``seen``:
     by fleet and run, in the order in which they were simulated.
     """
 
-    tried_at: Callable[[Key, int], Verification]
+    tried_at: Callable[[Counts, int], Verification]
     objective: Objective
     has_glances: bool = False
-    seen: dict[tuple[Key, int], Verification] = field(default_factory=dict)
+    seen: dict[tuple[Counts, int], Verification] = field(default_factory=dict)
 
-    def run(self, fleet: Key, run: int) -> Verification:
+    def run(self, fleet: Counts, run: int) -> Verification:
         """Return a fleet's result in a run."""
         if (fleet, run) not in self.seen:
             self.seen[fleet, run] = self.tried_at(fleet, run)
         return self.seen[fleet, run]
 
-    def keeps(self, fleet: Key, run: int = 0) -> bool:
+    def keeps(self, fleet: Counts, run: int = 0) -> bool:
         """Say whether a fleet meets the objective in a run."""
         return keeps(self.run(fleet, run), self.objective)
 
-    def may_keep(self, fleet: Key) -> bool:
+    def may_keep(self, fleet: Counts) -> bool:
         """Say whether a fleet meets the objective, at a glance where that is clear, else in a whole run."""
         if not self.has_glances:
             return self.keeps(fleet)
@@ -94,12 +93,20 @@ class FleetRuns(Generic[Key]):
                 return False
         return self.keeps(fleet, 1)
 
-    def keeps_both(self, fleet: Key) -> bool:
+    def keeps_both(self, fleet: Counts) -> bool:
         """Say whether a fleet meets the objective in both whole runs."""
         return all(self.keeps(fleet, run) for run in ((1, 0) if self.has_glances else (0, 1)))
 
     @property
-    def last(self) -> Key:
+    def tried(self) -> tuple[Verification, ...]:
+        """The first run of each fleet, else its glance, or else the second, in the order in which they were tried."""
+        fleets = dict.fromkeys(fleet for fleet, _ in self.seen)
+        return tuple(
+            next(self.seen[each, run] for run in (0, -1, 1) if (each, run) in self.seen) for each in fleets
+        )
+
+    @property
+    def last(self) -> Counts:
         """The fleet that was simulated last."""
         return next(reversed(self.seen))[0]
 
@@ -107,43 +114,6 @@ class FleetRuns(Generic[Key]):
 def _least(limit: Limit, *, room: float) -> float:
     """Return how low a figure may be for all the noise; itself where seats are so few that a queue grows."""
     return limit.value if room < NO_ROOM else limit.value - (limit.most - limit.value)
-
-
-@dataclass(slots=True, kw_only=True)
-class Search:
-    """A search over numbers of engines."""
-
-    runs: FleetRuns[int]
-
-    @property
-    def tried(self) -> tuple[Verification, ...]:
-        """The first run of each number, else its glance, or else the second, in the order in which they were tried."""
-        seen = self.runs.seen
-        numbers = dict.fromkeys(number for number, _ in seen)
-        return tuple(next(seen[n, run] for run in (0, -1, 1) if (n, run) in seen) for n in numbers)
-
-    def found(self, first: int, *, guess: int | None) -> int:
-        """Return the smallest number that meets the objective in both runs; the last that was tried where none does.
-
-        ``first``: the formula's number; ``guess``: fewer that may do, where it then begins; None: fewer are not looked
-        for.
-        """
-        try:
-            best = fewest(
-                self.runs.may_keep,
-                near=(first,) if guess is None or guess >= first else (guess, first),
-                least=first if guess is None else 1,
-                most=MOST_TIMES * first,
-                stride=STRIDE,
-                fine=FINE,
-            )
-        except NoneIsEnough:
-            return self.runs.last
-        for _ in range(MOST_CONFIRMED):
-            if self.runs.keeps_both(best):
-                return best
-            best = a_little_more(best)
-        return self.runs.last
 
 
 def a_little_more(engines: int) -> int:

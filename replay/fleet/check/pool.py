@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.fleet.check.cluster_load import load_of
-from replay.fleet.check.drawn_requests import Stream
 from replay.fleet.check.steady import BatchedMean, Floats, RunLength, SteadyWindow, batch_means
+from replay.fleet.check.steady_run import SteadyRun, steady_run
 from replay.fleet.inputs.profiles import ProfileSource
 from sim import Outcomes, Status
-from sim.cluster import ClusterConfig, ClusterSimulation, LeastLoaded, Pool
+from sim.cluster import ClusterConfig, LeastLoaded, Pool
 from sim.fleet import Lengths
 
 Bools = NDArray[np.bool_]
@@ -99,22 +98,12 @@ def verify(
     cells = -(-engines // most_of_cell(engines, asked.least_s(stay) * rate_per_s))
     in_cell = engines // cells
     rate = rate_per_s * in_cell / engines
-    stream = Stream(
-        lengths=lengths,
-        rate_per_s=rate,
-        arrivals=asked.arrivals,
-        share=share,
-        part=in_cell / engines,
-        requests=asked.whole(lengths),
-    )
     pool = Pool(engine=source.engine, latency=source.latency, instances=in_cell, name="pool")
     cluster = ClusterConfig(pools=(pool,), routing=LeastLoaded(), seed=seed)
-    load = load_of(stream, asked.number(rate, stay, once=stream.once), cluster, seed=seed)
-    done = load.simulated(cluster)
-    window = asked.window(load.last_s, stay)
+    stream = asked.stream(lengths, rate, share=share, part=in_cell / engines)
+    run = steady_run(stream, cluster, stay_s=stay, seed=seed, asked=asked)
     found = measured_of(
-        done,
-        window,
+        run,
         engines=in_cell,
         seats=source.engine.max_num_seqs,
         slots=in_cell * slots_of(source, lengths),
@@ -157,19 +146,18 @@ def slots_of(source: ProfileSource, lengths: Lengths) -> int:
 
 
 def measured_of(
-    done: ClusterSimulation,
-    window: SteadyWindow,
+    run: SteadyRun,
     *,
     engines: int,
     seats: float,
     slots: float = math.inf,
     rows: Bools | None = None,
 ) -> Verification:
-    """Return what engines did in a window. ``seats``: of one engine. ``rows``: of these requests alone.
+    """Return what engines did in a run's window. ``seats``: of one engine. ``rows``: of these requests alone.
 
     ``slots``: how many requests run at once on all engines, at most; not known: it is not looked at how full they are.
     """
-    out = done.outcomes
+    out, window = run.done.outcomes, run.window
     mine = np.ones(len(out.arrival_us), dtype=bool) if rows is None else rows
     arrival = out.arrival_us / 1e6
     is_ok = (out.status == Status.OK) & mine
@@ -201,7 +189,7 @@ def measured_of(
         utilization=active / seats,
         active=active,
         rate_per_s=float(inside.sum()) / span,
-        cpu_s=done.engine_cpu_s,
+        cpu_s=run.done.engine_cpu_s,
         room=room_of(taken, slots),
         full_spells=spells_of(arrival[counted][taken >= slots], apart_s=window.stay_s),
     )

@@ -13,14 +13,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.fleet.check.cluster_load import load_of
-from replay.fleet.check.drawn_requests import Stream
 from replay.fleet.check.pool import Verification, cells_of, measured_of, slots_of
-from replay.fleet.check.steady import RunLength, SteadyWindow
+from replay.fleet.check.steady import RunLength
+from replay.fleet.check.steady_run import SteadyRun, steady_run
 from replay.fleet.inputs.profiles import ProfileSource
 from sim.cluster import (
     ClusterConfig,
-    ClusterSimulation,
     FleetView,
     OwnPolicy,
     Pool,
@@ -75,14 +73,7 @@ def verify_routed(
     is_held = np.asarray(fits.any(1), np.bool_)
     if not is_held.all():
         served, fits, rate = served.where(is_held), fits[is_held], rate * float(is_held.mean())
-    stream = Stream(
-        lengths=served,
-        rate_per_s=rate,
-        arrivals=asked.arrivals,
-        share=float(is_held.mean()),
-        part=1 / cells,
-        requests=asked.whole(served),
-    )
+    stream = asked.stream(served, rate, share=float(is_held.mean()), part=1 / cells)
     config = ClusterConfig(
         pools=tuple(
             Pool(engine=each.source.engine, latency=each.source.latency, instances=count, name=f"pool {i}")
@@ -90,15 +81,16 @@ def verify_routed(
         ),
         seed=seed,
     )
-    load = load_of(stream, asked.number(rate, stay_s, once=stream.once), config, seed=seed)
-    choose = _chooser(pools, in_cell, router, fits[load.rows], seed=seed)
-    done = load.simulated(replace(config, routing=OwnPolicy(choose=choose)))
-    return _measured(done, asked.window(load.last_s, stay_s), pools, lengths, in_cell=in_cell, cells=cells)
+
+    def routing_of(rows: Ints) -> OwnPolicy:
+        return OwnPolicy(choose=_chooser(pools, in_cell, router, fits[rows], seed=seed))
+
+    run = steady_run(stream, config, stay_s=stay_s, seed=seed, asked=asked, routing_of=routing_of)
+    return _measured(run, pools, lengths, in_cell=in_cell, cells=cells)
 
 
 def _measured(
-    done: ClusterSimulation,
-    window: SteadyWindow,
+    run: SteadyRun,
     pools: Sequence[EnginePool],
     lengths: Lengths,
     *,
@@ -106,14 +98,13 @@ def _measured(
     cells: int,
 ) -> RoutedCheck:
     """Return what was measured of one of so many equal cells: of all requests, and of each pool's."""
-    pool_of = np.repeat(np.arange(len(pools)), in_cell)[done.instance]
+    pool_of = np.repeat(np.arange(len(pools)), in_cell)[run.done.instance]
     seats = sum(n * each.source.engine.max_num_seqs for n, each in zip(in_cell, pools, strict=True))
-    whole = measured_of(done, window, engines=sum(in_cell), seats=seats / sum(in_cell))
+    whole = measured_of(run, engines=sum(in_cell), seats=seats / sum(in_cell))
     parts = []
     for place, each in enumerate(pools):
         found = measured_of(
-            done,
-            window,
+            run,
             engines=in_cell[place],
             seats=each.source.engine.max_num_seqs,
             slots=in_cell[place] * slots_of(each.source, lengths),

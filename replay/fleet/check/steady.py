@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.fleet.check.drawn_requests import Arrivals
+from replay.fleet.check.drawn_requests import Arrivals, Stream
 from replay.fleet.inputs.whole_requests import WholeRequests
 from replay.numbers.t_interval import half_width
 from sim.fleet import Lengths
@@ -121,6 +121,17 @@ class RunLength:
     def whole(self, lengths: Lengths) -> WholeRequests | None:
         """Return the requests that have these lengths; None where lengths are all that is known."""
         return None if self.requests is None else self.requests.of(lengths)
+
+    def stream(self, lengths: Lengths, rate_per_s: float, *, share: float = 1.0, part: float = 1.0) -> Stream:
+        """Return requests of these lengths as they come to some engines; ``share``, ``part``: as a stream has them."""
+        return Stream(
+            lengths=lengths,
+            rate_per_s=rate_per_s,
+            arrivals=self.arrivals,
+            share=share,
+            part=part,
+            requests=self.whole(lengths),
+        )
 
     def stay_s(self, lengths: Lengths, service_s: float) -> float:
         """Return how long a request, or a session, stays, 95th percentile, where a mean request takes ``service_s``."""

@@ -5,13 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from replay.fleet.commands.asking import numbers_of, question_of
 from traces import ConfigError
 from traces.workload import flag
 
 if TYPE_CHECKING:
-    from replay.fleet.commands.asking import Question
-    from replay.fleet.commands.options import ReserveOptions, SizeOptions
+    from pathlib import Path
+
+    from replay.fleet.commands.options import (
+        DemandOptions,
+        LengthOptions,
+        NodeOptions,
+        ReserveOptions,
+        SizeOptions,
+    )
+    from replay.fleet.demand import FleetCheck, FleetDemand
 
 Form = Literal["one-pool", "compare", "split", "thresholds", "disagg", "pools"]
 SAID: Final[dict[Form, str]] = {
@@ -103,15 +110,59 @@ def with_defaults(asked: SizeOptions, form: Form) -> SizeOptions:
     )
 
 
-def sized_for(asked: SizeOptions | ReserveOptions, *, most: int | None = 2) -> Question:
+def check_of(asked: SizeOptions) -> FleetCheck:
+    """Return how the fleet is simulated."""
+    from replay.fleet.demand import FleetCheck
+
+    return FleetCheck(
+        verify=bool(asked.verify),
+        num_requests=asked.num_requests or 0,
+        seed=asked.seed or 0,
+        smallest=bool(asked.smallest),
+        measure=asked.arrivals.measure,
+        arrival=asked.arrivals.arrival,
+        burstiness=asked.arrivals.burstiness,
+    )
+
+
+def demand_of(
+    asked: SizeOptions | ReserveOptions | DemandOptions,
+    lengths: LengthOptions,
+    nodes: NodeOptions,
+    *,
+    prices: Path | None = None,
+    most: int | None = 2,
+) -> FleetDemand:
     """Return what is sized, of at most so many profiles. Raises ConfigError, or TraceError on a bad workload."""
+    from replay.fleet.demand import fleet_demand
+
     assert asked.profile is not None  # noqa: S101 - form_of has looked
-    return question_of(
+    return fleet_demand(
         asked.workload,
         asked.slo,
         asked.profile,
-        lengths=asked.lengths,
-        nodes=asked.nodes,
-        prices=asked.prices,
+        context=lengths.context,
+        output_frac=lengths.output_frac,
+        total_tokens_max=lengths.total_tokens_max,
+        availability=nodes.availability,
+        failures=nodes.failures,
+        utilization_cap=nodes.utilization_cap,
+        prices=prices,
         most=most,
     )
+
+
+def factors_of(asked: SizeOptions, *, default: str) -> list[float]:
+    """Return how many times too long prompts may be that are cut. Raises ConfigError."""
+    return numbers_of(default if asked.split.compress is None else asked.split.compress, "--compress")
+
+
+def numbers_of(text: str, option: str) -> list[float]:
+    """Return an option's numbers, commas between. Raises ConfigError."""
+    try:
+        numbers = [float(each) for each in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or any(not 0 < each < float("inf") for each in numbers):
+        raise ConfigError(f"{option}: got {text!r}, expected numbers > 0 with commas between")
+    return numbers

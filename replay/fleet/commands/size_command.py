@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from replay.fleet.commands.asking import (
+from replay.fleet.commands.fleet_answer import say_fleet_answer
+from replay.fleet.commands.layouts import (
     check_of,
-    doubts_of,
-    infeasible,
-    misfit_notes,
-    say_with_notes,
-    simulated_of,
-    sources_of,
-    workload_of,
+    demand_of,
+    factors_of,
+    form_of,
+    rates_of,
+    with_defaults,
 )
-from replay.fleet.commands.layouts import form_of, rates_of, sized_for, with_defaults
 from replay.fleet.commands.options import ProfileOptions, SizeOptions
-from replay.fleet.commands.pools_command import pools
-from replay.fleet.commands.question_commands import compare, disagg, thresholds
+from replay.fleet.inputs import SPILL_PER_ENGINE
 from replay.twin.own.own_code import with_code_option
-from traces import ExitCode
-from traces.facts import Verbatim, say_answer, terminal_lines
+from traces import ConfigError, ExitCode
+from traces.facts import Verbatim, say_answer
 from traces.strict.option_table import with_option_tables
-from traces.strict.tell import tell
+from traces.strict.tell import tell, tell_note
 
 if TYPE_CHECKING:
+    from replay.fleet.answers import SizedFleet
     from replay.fleet.inputs.profiles import ProfileSource
-    from sim.fleet import Lengths
-    from traces.console.options import AnswerForm
 
 
 @with_code_option
@@ -44,7 +38,7 @@ def size(asked: SizeOptions) -> None:
     simulation included. Exit code 1 if none does.
     """
     form = form_of(asked)
-    answer = {"compare": compare, "thresholds": thresholds, "disagg": disagg, "pools": pools}.get(
+    answer = {"compare": _compare, "thresholds": _thresholds, "disagg": _disagg, "pools": _pools}.get(
         form, _one_or_two
     )
     answer(with_defaults(asked, form))
@@ -53,43 +47,137 @@ def size(asked: SizeOptions) -> None:
 def _one_or_two(asked: SizeOptions) -> None:
     """Size one pool, or one for short and one for long requests, and simulate it."""
     from replay.console.progress import working
-    from replay.fleet.commands.memory_notes import memory_notes
-    from replay.fleet.inputs.outside_fit import outside_loads
-    from replay.fleet.size import sized_fleet
-    from replay.fleet.text import fleet_document, fleet_parts
+    from replay.fleet.question import size_fleet
     from traces import check_place
 
     check_place(asked.report, option="--report")
-    question, split = sized_for(asked), asked.split.split
-    sources, longest = question.sources, question.context
-    lengths, runs, arrivals = simulated_of(
-        question.lengths, question.whole, asked.arrivals, num_requests=asked.num_requests or 0
-    )
-    check = check_of(runs, verify=asked.verify, seed=asked.seed or 0, smallest=bool(asked.smallest))
-    with infeasible(), working("sizing and simulating the fleet"):
-        plan = sized_fleet(
-            sources,
-            lengths,
-            rates_of(asked)[0],
-            question.objective,
-            context=longest,
-            split=split,
-            check=check,
-        )
-    beyond = outside_loads(each.load for each in plan.pools if each.engines)
-    plan = replace(
-        plan,
-        notes=(*question.notes, *arrivals, *beyond, *memory_notes(plan), *misfit_notes(sources, power=True)),
-    )
-    say_answer(lambda: fleet_document(plan), lambda: fleet_parts(plan), asked.answer)
-    if asked.report is not None:
-        from replay.fleet.page import write_page
+    demand = demand_of(asked, asked.lengths, asked.nodes, prices=asked.prices)
+    _compile(asked)
+    with working("sizing and simulating the fleet"):
+        found = size_fleet(demand, rates_of(asked)[0], split=asked.split.split, check=check_of(asked))
+    _show(asked, found, demand.sources, context=demand.context, split=asked.split.split)
 
+
+def _pools(asked: SizeOptions) -> None:
+    """Size a fleet of several pools, of different GPUs and models, behind one router.
+
+    Verified with the token-level engine: pool by pool where the router does not look at load (length, compress, random,
+    model, semantic), all pools together for spillover and least-loaded. Exit code 1 if the SLO is not kept.
+    """
+    from replay.console.progress import working
+    from replay.fleet.other_questions import size_pools
+
+    assert asked.pools_file is not None  # noqa: S101 - form_of has looked
+    (rate,), factors = rates_of(asked), factors_of(asked, default="1.5")
+    if len(factors) > 1:
+        raise ConfigError(f"--compress: got {len(factors)} numbers with --layout pools, expected one")
+    _compile(asked)
+    with working("sizing and simulating the fleet"):
+        found = size_pools(
+            asked.pools_file,
+            asked.workload,
+            rate,
+            asked.slo,
+            router=asked.pools.router,
+            labels=asked.pools.labels,
+            spill=asked.pools.spill or SPILL_PER_ENGINE,
+            factor=factors[0],
+            output_frac=asked.lengths.output_frac,
+            total_tokens_max=asked.lengths.total_tokens_max,
+            availability=asked.nodes.availability,
+            failures=asked.nodes.failures,
+            utilization_cap=asked.nodes.utilization_cap,
+            prices=asked.prices,
+            check=check_of(asked),
+        )
+    plan = found.plan
+    _show(asked, found, [each.source for each in plan.pools], context=plan.pools[-1].context, split=0)
+
+
+def _show(
+    asked: SizeOptions,
+    found: SizedFleet,
+    sources: list[ProfileSource],
+    *,
+    context: int,
+    split: int | None,
+) -> None:
+    """Print the fleet, write its page, and leave with 1 where the SLO is not met."""
+    from replay.console.progress import working
+    from replay.fleet.demand import infeasible
+
+    say_answer(found.document, lambda: found.parts, asked.answer)
+    if asked.report is not None:
+        from replay.fleet.told.page import write_page
+
+        assert found.lengths is not None  # noqa: S101 - of the questions
         with infeasible(), working("drawing the page"):
-            write_page(asked.report, plan, sources, lengths, context=longest, split=split)
+            write_page(asked.report, found.plan, sources, found.lengths, context=context, split=split)
         tell(f"wrote {asked.report}")
-    if plan.is_met is False:
+    if found.is_met is False:
         raise typer.Exit(ExitCode.NEGATIVE)
+
+
+def _compile(asked: SizeOptions) -> None:
+    """Compile what the simulations need, which tells how long it takes, before their own progress is told."""
+    from replay.fleet.demand import compile_once
+
+    if asked.verify:
+        compile_once()
+
+
+def _thresholds(asked: SizeOptions) -> None:
+    """Compare splits into a pool for short and one for long requests: every threshold by formula."""
+    from replay.fleet.question import split_fleet
+
+    demand = demand_of(asked, asked.lengths, asked.nodes, prices=asked.prices)
+    say_fleet_answer(
+        split_fleet(demand, rates_of(asked)[0], factors=factors_of(asked, default="1")), asked.answer
+    )
+
+
+def _compare(asked: SizeOptions) -> None:
+    """Compare rates and GPU types, by formula or simulated: GPUs, cost per year, power, tokens per joule.
+
+    Exit code 1 where nothing that is compared meets the SLO.
+    """
+    from replay.console.progress import working
+    from replay.fleet.question import compare_fleets
+
+    demand = demand_of(asked, asked.lengths, asked.nodes, prices=asked.prices, most=None)
+    _compile(asked)
+    with working("sizing the fleets"):
+        found = compare_fleets(demand, rates_of(asked), check=check_of(asked))
+    say_fleet_answer(found, asked.answer)
+
+
+def _disagg(asked: SizeOptions) -> None:
+    """Size prefill and decode pools beside one pool: the Pareto set over how many of each, the cheapest simulated.
+
+    Two profiles: of prefill and of decode. One pool has the cheaper of them. Where the simulation does not meet the
+    SLO, both pools grow until it does. Exit code 1 if none does.
+    """
+    from replay.console.progress import working
+    from replay.fleet.question import LINKS_GBPS, HandoffLinks, disaggregate_fleet
+
+    (rate,), links = rates_of(asked), asked.disagg
+    demand = demand_of(asked, asked.lengths, asked.nodes, prices=asked.prices)
+    _compile(asked)
+    with working("sizing and simulating the fleet"):
+        found = disaggregate_fleet(
+            demand,
+            rate,
+            links=HandoffLinks(
+                gb_per_s=links.kv_bandwidth or LINKS_GBPS,
+                kv_bytes_per_token=links.kv_bytes_per_token,
+                alpha_prefill=links.alpha_prefill,
+                alpha_decode=links.alpha_decode,
+                beta_ttft=links.beta_ttft,
+            ),
+            with_one_pool=links.beside is not False,
+            check=check_of(asked),
+        )
+    say_fleet_answer(found, asked.answer)
 
 
 @with_code_option
@@ -100,73 +188,19 @@ def show_profile(asked: ProfileOptions) -> None:
     Derived from any latency model, with its misfit; or computed from a model and a GPU, with the terms that W and H
     are made of.
     """
-    import numpy as np
+    from replay.fleet.other_questions import fleet_profile
 
-    from replay.fleet.inputs.profiles import profile_yaml
-    from sim.fleet import Lengths
-    from traces import ConfigError
-
-    if (asked.source is None) == (asked.model is None) or (asked.model is None) != (asked.gpu is None):
-        raise ConfigError("fleet profile: expected --from, or --model and --gpu")
-    if asked.workload is None:
-        lengths = Lengths(input_tokens=np.array([1000.0]), output_tokens=np.array([250.0]))
-        longest = asked.lengths.context or 8192
-    else:
-        found, longest = workload_of(asked.workload, asked.lengths)
-        lengths = found.lengths
-    if asked.model is not None and asked.gpu is not None:
-        _show_computed(
-            asked.model,
-            asked.gpu,
-            asked.tp,
-            lengths=lengths,
-            context=longest,
-            prices=asked.prices,
-            how=asked.answer,
-        )
-        return
-    (source,) = sources_of(str(asked.source), lengths, longest, prices=asked.prices)[:1]
-    say_with_notes(
-        doubts_of([source]),
-        lambda: _profile_document(source),
-        lambda: [Verbatim(profile_yaml(source).splitlines())],
-        asked.answer,
+    found = fleet_profile(
+        asked.source,
+        model=asked.model,
+        gpu=asked.gpu,
+        tp=asked.tp,
+        workload=asked.workload,
+        context=asked.lengths.context,
+        output_frac=asked.lengths.output_frac,
+        total_tokens_max=asked.lengths.total_tokens_max,
+        prices=asked.prices,
     )
-
-
-def _profile_document(found: ProfileSource) -> dict[str, object]:
-    from dataclasses import asdict
-
-    from replay.fleet.inputs.profiles import profile_figures
-
-    misfit = None if found.misfit is None else asdict(found.misfit)
-    return {"name": found.name, "profile": profile_figures(found.profile), "misfit": misfit}
-
-
-def _show_computed(
-    model: str, gpu: str, tp: int, *, lengths: Lengths, context: int, prices: Path | None, how: AnswerForm
-) -> None:
-    from dataclasses import asdict
-
-    from replay.fleet.inputs.computed import computed
-    from replay.fleet.inputs.profiles import priced, profile_yaml
-    from replay.fleet.text import profile_parts
-    from replay.model.gpus import find_gpu
-    from replay.model.prices import read_prices
-
-    find_gpu(gpu)
-    made = computed(model, gpu, tp=tp, lengths=lengths, context=context)
-    found = priced(made.source, None if prices is None else read_prices(prices))
-    terms = [f"# {line}" for line in terminal_lines(profile_parts(made), width=None)]
-    say_answer(
-        lambda: (
-            _profile_document(found)
-            | {
-                "terms": [asdict(each) for each in made.terms],
-                "prefill": {**asdict(made.prefill), "bound": made.prefill.bound},
-                "assumptions": dict(made.assumptions),
-            }
-        ),
-        lambda: [Verbatim([*terms, *profile_yaml(found).splitlines()])],
-        how,
-    )
+    for note in found.notes:
+        tell_note(note)
+    say_answer(found.document, lambda: [Verbatim(str(found).splitlines())], asked.answer)

@@ -35,13 +35,19 @@ class FleetWorkload:
 
 
 def read_workload(
-    path: Path, *, output_frac: float = OUTPUT_FRAC, total_tokens_max: int | None = None
+    workload: Trace | Lengths | Path | str,
+    *,
+    output_frac: float = OUTPUT_FRAC,
+    total_tokens_max: int | None = None,
 ) -> FleetWorkload:
     """Return a workload, its requests cut to ``total_tokens_max`` tokens, prompt and answer together; None: not.
 
-    ``path``: a JSON list of [tokens, share of requests up to it], by itself or under ``cdf``; or a trace. Raises
-    ConfigError or TraceError on what is neither.
+    ``workload``: a trace, lengths, or a file of either: a JSON list of [tokens, share of requests up to it], by itself
+    or under ``cdf``; or a trace. Raises ConfigError or TraceError on what is neither.
     """
+    if isinstance(workload, Lengths):
+        return _cut(FleetWorkload(lengths=workload), total_tokens_max)
+    path = Path("a trace") if isinstance(workload, Trace) else Path(workload)
     if path.suffix == ".json":
         document = _json(path)
         if isinstance(document, dict) and "cdf" in document:
@@ -49,7 +55,7 @@ def read_workload(
         if isinstance(document, list):
             lengths = lengths_of_cdf(_points(document, path), output_frac=output_frac)
             return _cut(FleetWorkload(lengths=lengths), total_tokens_max)
-    trace = read_recorded(path)
+    trace = workload if isinstance(workload, Trace) else read_recorded(path)
     if total_tokens_max is not None:
         trace = with_total_limit(workload_of(trace), total_tokens_max)
     return workload_of_trace(trace, name=str(path))

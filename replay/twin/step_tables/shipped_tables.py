@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 
@@ -47,6 +47,10 @@ class ShippedTable:
         return "-".join(
             [model, self.gpu, f"tp{self.tp}", *(flag for flag in flags if flag not in ("", AUTO))]
         )
+
+    def document(self) -> dict[str, object]:
+        """Return the table's entry in what ``vtwin predictor list --json`` prints."""
+        return {"table": self.name, **asdict(self)}
 
     @property
     def server(self) -> str:

@@ -125,9 +125,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim import LatencyModel
-from sim.latency.latency_model import TABULATED
-from sim.latency.tabulated import StepTable
+from sim import TABULATED, LatencyModel, StepTable
 
 TOKENS = np.array([0, 1, 256, 2048, 16384])
 TIMED_US = np.array([0, 11000, 13000, 42000, 310000])

@@ -64,12 +64,12 @@ def test_a_missed_bar_is_said_in_the_table_and_in_the_document() -> None:
 def test_a_missed_bar_is_exit_1_only_when_strict(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def measure(*, quick: bool, processes: int) -> Report:  # noqa: ARG001  the command passes it
+    def measure(*, quick: bool, **_: object) -> Report:
         return Report(
             figures=(MeasuredFigure(name="cost", value=30 + quick, unit="µs", bar=25),), clock="", notes=()
         )
 
-    monkeypatch.setattr("observe.selfcheck.cli._measure", measure)
+    monkeypatch.setattr("observe.selfcheck.question.check_client", measure)
     assert vtwin.main(["selfcheck"]) == 0
     out, err = capsys.readouterr()
     assert "cost, µs" in out

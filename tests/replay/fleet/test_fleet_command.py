@@ -15,8 +15,8 @@ from replay.fleet.check.pool import verify
 from replay.fleet.check.steady import RunLength, batch_means
 from replay.fleet.inputs.fleet_workload import fitting_context, lengths_of_cdf, mean_tokens, read_lengths
 from replay.fleet.inputs.profiles import from_twin, read_source, shipped_profiles
-from replay.fleet.page import swings_of
-from replay.fleet.size import SizeCheck, plan_pool, sized_fleet
+from replay.fleet.plans.size import SizeCheck, plan_pool, sized_fleet
+from replay.fleet.told.page import swings_of
 from replay.twin.config_read import load_config
 from sim import simulate
 from sim.fleet import Lengths

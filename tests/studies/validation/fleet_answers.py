@@ -14,11 +14,11 @@ import numpy as np
 
 from replay.fleet.check.pool import Verification, verify
 from replay.fleet.check.steady import RunLength
-from replay.fleet.flex import cuts_of
 from replay.fleet.inputs.profiles import ProfileSource, from_profile, shipped_profiles
-from replay.fleet.questions import whatif_of
-from replay.fleet.reserve import plan_day
-from replay.fleet.size import SizeCheck
+from replay.fleet.plans.flex import cuts_of
+from replay.fleet.plans.rates_compared import whatif_of
+from replay.fleet.plans.reserve import plan_day
+from replay.fleet.plans.size import SizeCheck
 from sim.fleet import Lengths
 from sim.fleet.reserved import HOURS
 from sim.fleet.sizing import Objective, pool_at

@@ -11,7 +11,7 @@ from pathlib import Path
 from replay.fleet.check.pool import Verification
 from replay.fleet.inputs.fleet_workload import fitting_context, read_lengths
 from replay.fleet.inputs.profiles import read_source
-from replay.fleet.size import FleetPlan, SizeCheck, sized_fleet
+from replay.fleet.plans.size import FleetPlan, SizeCheck, sized_fleet
 from sim.fleet.sizing import Objective
 
 WORKLOADS = {

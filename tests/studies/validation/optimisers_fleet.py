@@ -17,13 +17,13 @@ from replay.fleet.check.fewest_engines import terms
 from replay.fleet.check.pool import verify
 from replay.fleet.check.slo_limits import keeps
 from replay.fleet.check.steady import RunLength
-from replay.fleet.disagg import KV_BYTES_70B, plan_disagg
 from replay.fleet.inputs.fleet_workload import fitting_context
 from replay.fleet.inputs.pools_file import PoolRouter, PoolSpec, assigned
 from replay.fleet.inputs.profiles import ProfileSource, from_profile, of_context, shipped_profiles
-from replay.fleet.pools import SHARED, Asking, plan_pools, simulated_together
-from replay.fleet.questions import splits_of
-from replay.fleet.size import SizeCheck, plan_pool
+from replay.fleet.plans.disagg import KV_BYTES_70B, plan_disagg
+from replay.fleet.plans.length_splits import splits_of
+from replay.fleet.plans.pools import SHARED, Asking, plan_pools, simulated_together
+from replay.fleet.plans.size import SizeCheck, plan_pool
 from sim.cluster.transfer.disaggregation_config import Disaggregation
 from sim.fleet import Lengths
 from sim.fleet.disaggregated import Transfer, disaggregated_at, keeps_by_formula, sweep_disaggregated

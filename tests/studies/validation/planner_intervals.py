@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from replay.gpus.comparison import GpuQuestion, compare_gpus
+from replay.gpus.comparison import GpuQuestion, compared_gpus
 from replay.model.gpus import find_gpu
 from replay.search.load import loads_of
 from replay.search.seeds import DEFAULT_SEEDS
@@ -140,7 +140,7 @@ def compared_of(number: int, _folder: Path) -> Iterator[Seen]:
     for run in range(NUM_RUNS):
         plain = options(OF_COMPARE, APART * (1 + run))
         started = time.process_time()
-        (found,) = compare_gpus(
+        (found,) = compared_gpus(
             [(gpu, 1)],
             asked,
             draws(plain, SEEDS_OF_COMPARE),

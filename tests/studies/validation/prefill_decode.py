@@ -10,7 +10,7 @@ import numpy as np
 
 from replay.fleet.check.disagg_check import HandoffCheck, verify_handoff
 from replay.fleet.check.steady import RunLength
-from replay.fleet.commands.asking import source_of
+from replay.fleet.demand import source_of
 from replay.fleet.inputs.profiles import ProfileSource, from_twin
 from replay.twin.config_read import read_config_text
 from sim.cluster import Disaggregation

@@ -83,6 +83,51 @@ def plan_fleet(folder: Path) -> Callable[..., object]:
     return lambda **given: replay.plan_fleet(**{**base, **given})
 
 
+@function(
+    workload=NO_OBJECT,
+    slo=NO_TEXT,
+    profiles=NO_OBJECT,
+    context=FROM_1,
+    output_frac=NUMBERS,
+    total_tokens_max=FROM_1,
+    availability=NUMBERS,
+    failures=GIVEN_NO_TEXT,
+    utilization_cap=NUMBERS,
+    prices=GIVEN_NO_PATH,
+)
+def fleet_demand(folder: Path) -> Callable[..., object]:
+    base = {"workload": str(a_trace(folder)), "slo": SLO, "profiles": "A100"}
+    return lambda **given: replay.fleet_demand(**{**base, **given})
+
+
+@function(demand=NO_OBJECT, rate_per_s=NUMBERS, split=FROM_1)
+def size_fleet(folder: Path) -> Callable[..., object]:
+    base = {"demand": replay.fleet_demand(a_trace(folder), SLO, "A100"), "rate_per_s": 5.0}
+    return lambda **given: replay.size_fleet(**{**base, **given})
+
+
+@function(a=NO_PATH, b=NO_PATH, twin=GIVEN_NO_PATH, seed=NO_SEED)
+def compare_files(folder: Path) -> Callable[..., object]:
+    base = {"a": a_trace(folder), "b": a_trace(folder)}
+    return lambda **given: calibrate.compare_files(**{**base, **given})
+
+
+@function(path=NO_PATH, tp=FROM_1, rate_per_s=("nan", "inf", "-1", "'5'", "True"))
+def check_profile(folder: Path) -> Callable[..., object]:
+    base = {"path": a_twin(folder)}
+    return lambda **given: replay.check_profile(**{**base, **given})
+
+
+@function(output=NO_PATH, port=COUNTS, max_body_bytes=FROM_1)
+def receive_spans(folder: Path) -> Callable[..., object]:
+    return lambda **given: observe.receive_spans(**{"output": folder / "r", **given})
+
+
+@function(path=NO_PATH)
+def describe_file(folder: Path) -> Callable[..., object]:
+    return lambda **given: traces.describe_file(**{"path": a_trace(folder), **given})
+
+
 @function(grid=NO_PATH, jobs=FROM_1)
 def sweep(folder: Path) -> Callable[..., object]:
     a_twin(folder)

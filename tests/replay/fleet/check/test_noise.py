@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import replay.fleet.size
+import replay.fleet.plans.size
 import vtwin
 from replay.fleet.check.drawn_requests import Arrivals, Stream, drawn_rows
-from replay.fleet.check.fewest_engines import MOST_CONFIRMED, MOST_TIMES, FleetRuns, Search, terms
+from replay.fleet.check.engine_search import EngineSearch
+from replay.fleet.check.fewest_engines import MOST_CONFIRMED, MOST_TIMES, Counts, FleetRuns, terms
 from replay.fleet.check.pool import Verification, room_of, spells_of, taken_at, verify
 from replay.fleet.check.slo_limits import keeps, limits_of
 from replay.fleet.check.steady import (
@@ -24,7 +25,7 @@ from replay.fleet.check.steady import (
     batch_means,
 )
 from replay.fleet.inputs.profiles import from_profile, shipped_profiles
-from replay.fleet.size import SizeCheck, plan_pool
+from replay.fleet.plans.size import SizeCheck, plan_pool
 from sim.fleet import Lengths
 from sim.fleet.sizing import Objective, pool_at
 from traces.workload.model import Arrival
@@ -87,14 +88,17 @@ def test_a_time_has_no_interval_below_nothing() -> None:
 
 def searched(
     seen: Verification, least: tuple[int, int], *, first: int, guess: int | None
-) -> tuple[int, Search]:
+) -> tuple[int, EngineSearch]:
     """Return what a search finds where each seed asks for so many engines."""
 
-    def tried_at(engines: int, seed: int) -> Verification:
+    def tried_at(fleet: Counts, seed: int) -> Verification:
+        (engines,) = fleet
         return replace(with_ttft(seen, 0.4 if engines >= least[seed] else 0.6, 0.01), engines=engines)
 
-    search = Search(runs=FleetRuns(tried_at=tried_at, objective=OBJECTIVE))
-    return search.found(first, guess=guess), search
+    runs = FleetRuns(tried_at=tried_at, objective=OBJECTIVE)
+    search = EngineSearch(runs=runs, is_smallest=guess is not None)
+    (found,) = search.found((first,), guess=guess) or search.runs.last
+    return found, search
 
 
 @pytest.mark.parametrize("first", [1, 7, 25, 40])
@@ -106,33 +110,34 @@ def test_the_smallest_number_is_found_from_anywhere_and_a_second_seed_decides(
     for least in ((1, 1), (5, 5), (5, 6), (20, 18), (20, 23)):
         found, search = searched(seen, least, first=first, guess=guess)
         assert found == max(least)
-        assert {(found, 0), (found, 1)} <= set(search.runs.seen)
+        assert {((found,), 0), ((found,), 1)} <= set(search.runs.seen)
 
 
 @pytest.mark.parametrize("least", [5, 13, 20])
 def test_a_glance_spares_the_long_runs_of_numbers_that_are_clear(seen: Verification, least: int) -> None:
     """TTFT p99 falls with the engines; a glance is as noisy as it is short, and only what is near the limit runs on."""
 
-    def tried_at(engines: int, run: int) -> Verification:
+    def tried_at(fleet: Counts, run: int) -> Verification:
+        (engines,) = fleet
         half = 0.1 if run == -1 else 0.01
         return replace(
             with_ttft(seen, 0.45 * least / engines + (2.0 if engines < least else 0), half), engines=engines
         )
 
-    search = Search(runs=FleetRuns(tried_at=tried_at, objective=OBJECTIVE, has_glances=True))
-    assert search.found(30, guess=25) == least
-    assert {engines for engines, run in search.runs.seen if run == 0} == {least}
-    assert {engines for engines, run in search.runs.seen if run == 1} <= set(range(least, 2 * least))
-    assert {each.engines for each in search.tried} == {engines for engines, _ in search.runs.seen}
+    search = EngineSearch(runs=FleetRuns(tried_at=tried_at, objective=OBJECTIVE, has_glances=True))
+    assert search.found((30,), guess=25) == (least,)
+    assert {engines for (engines,), run in search.runs.seen if run == 0} == {least}
+    assert {engines for (engines,), run in search.runs.seen if run == 1} <= set(range(least, 2 * least))
+    assert {each.engines for each in search.runs.tried} == {engines for (engines,), _ in search.runs.seen}
 
 
 def test_the_search_begins_where_the_formula_has_no_cap_and_the_formulas_number_is_spared(
     seen: Verification,
 ) -> None:
     found, search = searched(seen, (20, 20), first=25, guess=22)
-    assert (found, {engines for engines, _ in search.runs.seen}) == (20, {22, 19, 20})
+    assert (found, {engines for (engines,), _ in search.runs.seen}) == (20, {22, 19, 20})
     found, search = searched(seen, (24, 24), first=25, guess=22)  # too few: the formula's number is the next
-    assert (found, [each.engines for each in search.tried][:2]) == (24, [22, 25])
+    assert (found, [each.engines for each in search.runs.tried][:2]) == (24, [22, 25])
 
 
 def test_where_runs_are_long_the_harder_one_decides_and_only_what_it_keeps_is_run_twice(
@@ -140,14 +145,15 @@ def test_where_runs_are_long_the_harder_one_decides_and_only_what_it_keeps_is_ru
 ) -> None:
     """A queue that grows has batches that differ: that is no noise, and the value decides."""
 
-    def tried_at(engines: int, _run: int) -> Verification:
+    def tried_at(fleet: Counts, _run: int) -> Verification:
+        (engines,) = fleet
         value, half, room = (0.4, 0.01, 5.0) if engines >= 20 else (0.9, 0.6, 1.0)
         return replace(with_ttft(seen, value, half), engines=engines, room=room)
 
-    search = Search(runs=FleetRuns(tried_at=tried_at, objective=OBJECTIVE, has_glances=True))
-    assert search.found(25, guess=22) == 20
-    assert {run for engines, run in search.runs.seen if engines < 20} == {-1}
-    assert list(search.runs.seen)[-1] == (20, 0)
+    search = EngineSearch(runs=FleetRuns(tried_at=tried_at, objective=OBJECTIVE, has_glances=True))
+    assert search.found((25,), guess=22) == (20,)
+    assert {run for (engines,), run in search.runs.seen if engines < 20} == {-1}
+    assert list(search.runs.seen)[-1] == ((20,), 0)
 
 
 @pytest.mark.parametrize("run", [-1, 0, 1])
@@ -167,8 +173,8 @@ def test_where_no_number_keeps_it_no_more_than_so_many_times_the_formulas_are_tr
 ) -> None:
     """A limit that no engine helps, such as the pace of one request, asked for ever more: 10, 11 … 10¹² of them."""
     found, search = searched(seen, (10**15, 10**15), first=first, guess=max(first - 1, 1))
-    assert found == max(engines for engines, _ in search.runs.seen) == MOST_TIMES * first
-    assert len(search.tried) <= 11
+    assert found == max(engines for (engines,), _ in search.runs.seen) == MOST_TIMES * first
+    assert len(search.runs.tried) <= 11
 
 
 @pytest.mark.parametrize("first", [2, 10, 19])
@@ -179,12 +185,12 @@ def test_how_far_off_the_formula_was_leaves_the_confirmation_as_many_numbers(
         assert searched(seen, (20, 20 + more), first=first, guess=None)[0] == 20 + more
     found, search = searched(seen, (20, 20 + MOST_CONFIRMED), first=first, guess=None)
     assert found == 20 + MOST_CONFIRMED - 1
-    assert not search.runs.keeps_both(found)
+    assert not search.runs.keeps_both((found,))
 
 
 def test_without_smallest_no_fewer_than_the_formulas_are_tried(seen: Verification) -> None:
     found, search = searched(seen, (5, 5), first=25, guess=None)
-    assert (found, set(search.runs.seen)) == (25, {(25, 0), (25, 1)})
+    assert (found, set(search.runs.seen)) == (25, {((25,), 0), ((25,), 1)})
 
 
 # -- arrivals --------------------------------------------------------------------------------------------------
@@ -284,7 +290,7 @@ def test_the_second_run_has_its_own_seed_a_fiftieth_more_load_and_three_times_th
         calls.append((engines, float(of[2]), asked.times, seed))  # type: ignore[arg-type]
         return verify(*of, engines=engines, seed=seed, asked=asked, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(replay.fleet.size, "verify", spied)
+    monkeypatch.setattr(replay.fleet.plans.size, "verify", spied)
     plan = plan_pool(
         A100, LENGTHS, 20.0, OBJECTIVE, context=2048, check=SizeCheck(asked=RunLength(num_requests=1000))
     )

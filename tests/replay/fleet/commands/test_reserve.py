@@ -57,9 +57,9 @@ def test_a_mistake_is_one_line(
 def test_an_hour_that_nothing_keeps_is_told_and_the_exit_code_is_1(
     asked: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("replay.fleet.check.fewest_engines", "replay.fleet.size"):
+    for module in ("replay.fleet.check.fewest_engines", "replay.fleet.plans.size"):
         monkeypatch.setattr(f"{module}.keeps", lambda *_: False)
-    monkeypatch.setattr("replay.fleet.check.fewest_engines.MOST_TIMES", 1)
+    monkeypatch.setattr("replay.fleet.check.engine_search.MOST_TIMES", 1)
     more = ["--diurnal", "20:20", "--burst-price", "2x", "--verify", "--num-requests", "1000"]
     assert vtwin.main([*asked, *more]) == 1
     shown = capsys.readouterr().out

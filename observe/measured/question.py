@@ -1,0 +1,66 @@
+"""Measured runs in numbers and as a page, as a function; ``vtwin report`` writes the page that it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from observe.measured.page import page_of
+from observe.measured.served_load import ServedLoad, read_load
+from traces import TraceError, companion_file, parts_at, stem_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRuns:
+    """Runs of one server, in the order of their loads; ``slo_us``: limits of each request by metric, µs."""
+
+    loads: tuple[ServedLoad, ...]
+    slo_us: Mapping[str, float]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What makes the numbers others than the server's, a line each."""
+        return [line for each in self.loads for line in each.warnings()]
+
+    def html(self, command: str = "observe.report_runs") -> str:
+        """Return the page, which needs no other file; ``command``: what made it, told on it."""
+        return page_of(self.loads, slo_us=self.slo_us, command=command)
+
+
+def report_runs(paths: Sequence[Path], *, slo_us: Mapping[str, float] | None = None) -> MeasuredRuns:
+    """Return measured runs of one server: one shown in detail, several over their load.
+
+    ``paths``: traces, files of other tools, of several runs in one all, and folders, which stand for all traces in
+    them. ``slo_us``: limits of each request, such as ``{"ttft": 500_000}``; None: the traces' own. Raises TraceError
+    where there is no trace, or none of its requests was answered.
+    """
+    found = [part for each in paths for path in _in_folder(Path(each)) for part in parts_at(path)]
+    slo_us = slo_us or {}
+    loads = [
+        read_load(path, name=name, slo_us=slo_us) for path, name in zip(found, _names(found), strict=True)
+    ]
+    return MeasuredRuns(loads=tuple(sorted(loads, key=lambda each: each.place or 0.0)), slo_us=slo_us)
+
+
+def _in_folder(path: Path) -> list[Path]:
+    """Return the traces of a folder, by name; the path itself where it is none. Raises TraceError for an empty one."""
+    if not path.is_dir():
+        return [path]
+    found = [
+        header.with_suffix("")
+        for header in sorted(path.glob("*.yaml"))
+        if any(companion_file(header.with_suffix(""), end).is_file() for end in (".csv", ".parquet"))
+    ]
+    if not found:
+        raise TraceError(
+            f"{path}: got a folder without a trace, expected STEM.yaml with STEM.csv or STEM.parquet in it"
+        )
+    return found
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """Return the paths' stems, with their folders where stems are alike."""
+    stems = [stem_of(path) for path in paths]
+    names = [stem.name for stem in stems]
+    return [str(stem) if names.count(name) > 1 else name for stem, name in zip(stems, names, strict=True)]

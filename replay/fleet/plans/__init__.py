@@ -1,0 +1,1 @@
+"""Fleets that are computed: sized by formulas, searched by simulations."""

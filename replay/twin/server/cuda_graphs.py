@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from yaml import MappingNode
 
-from sim.latency import Analytic, Profiled
+from sim.latency import Analytic
 
 if TYPE_CHECKING:
     from replay.model.gpus import Gpu
@@ -38,7 +38,7 @@ def with_launch(
     It is set with a latency model that is derived from the model and the GPU. Coefficients that were fitted were so
     with the ``launch_us`` of their file, and without any where it has none.
     """
-    if _is_given(root) or shape is None or not _goes_by_gpu(model) or engine.batching != "vllm":
+    if _is_given(root) or shape is None or not model.goes_by_gpu or engine.batching != "vllm":
         return engine
     from replay.model.kernels.launch_time import launch_us
 
@@ -82,8 +82,3 @@ def _is_given(root: Section) -> bool:
     section, latency = root.section("engine"), root.section("latency")
     is_written = section is not None and LAUNCH in section
     return is_written or (latency is not None and "fitted_range" in latency)
-
-
-def _goes_by_gpu(model: LatencyModel) -> bool:
-    """Return whether a latency model follows from the model and the GPU."""
-    return hasattr(model, "peak") or isinstance(model, Profiled)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from sim.latency import LATENCY_CLASSES, Fitting
 from traces import ConfigError
 from traces.facts import say_json
 from traces.strict.tell import tell
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from calibrate.command import Traces
     from calibrate.findings import Options
 
-FITTABLE = ("blackbox", "extended", "physics", "profiled")
+FITTABLE = tuple(name for name, model in LATENCY_CLASSES.items() if model.fitting is not Fitting.NOT)
 """Latency models whose coefficients a fit finds."""
 
 
@@ -63,7 +64,7 @@ def _options_for(model: str, options: Options) -> Options:
     """Return the options of one model's fit; those that do not apply to a derived model are reported and left out."""
     from calibrate.findings import Options as Defaults
 
-    if model not in ("physics", "profiled"):
+    if LATENCY_CLASSES[model].fitting is not Fitting.NEARBY:
         return replace(options, latency_model=kind_of(model))
     names = ("infer_async", "names", "model_config", "gpu", "tp")
     without = replace(options, latency_model=None, **{name: getattr(Defaults(), name) for name in names})

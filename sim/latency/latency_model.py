@@ -228,6 +228,10 @@ class LatencyModel:
         """Return the model with other factors of its products; itself where it has none."""
         return self
 
+    def unpadded(self) -> Self:
+        """Return the model of an engine without CUDA graphs, which pads no step to the size of one."""
+        return self
+
     def operators(self, batch: StepBatch) -> dict[str, NDArray[np.float64]] | None:  # noqa: ARG002 - for those that know
         """Return what each operator takes of each step [n], float64 µs; None where it knows of none.
 

@@ -71,6 +71,10 @@ class Analytic(LatencyModel):
         """Return the model with another ``sigma``; ``seed``: None leaves the model's own."""
         return replace(self, sigma=sigma, seed=self.seed if seed is None else seed)
 
+    def unpadded(self) -> Self:
+        """Return the model that pads no step to a captured size."""
+        return replace(self, max_capture_size=0)
+
     def operators(self, batch: StepBatch) -> Operators:
         """Return what each operator takes of each step (``sim.latency.operators``), float64 µs."""
         return operators_at_peak(self, batch)

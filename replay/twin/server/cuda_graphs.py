@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from yaml import MappingNode
 
-from sim.latency import Analytic
 
 if TYPE_CHECKING:
     from replay.model.gpus import Gpu
@@ -47,14 +46,14 @@ def with_launch(
 
 def without_captured_sizes(model: LatencyModel, engine: EngineConfig, root: Section) -> LatencyModel:
     """Return roofline or physics that pads no step to a captured size where no step has a graph."""
-    if not engine.enforce_eager or not isinstance(model, Analytic):
+    if not engine.enforce_eager:
         return model
     latency = root.section("latency")
     coefficients = None if latency is None else latency.nodes.get("coefficients")
     is_written = isinstance(coefficients, MappingNode) and any(
         key.value == "max_capture_size" for key, _ in coefficients.value
     )
-    return model if is_written else replace(model, max_capture_size=0)
+    return model if is_written else model.unpadded()
 
 
 def eager_notes(engine: EngineConfig, root: Section, *, gpu: Gpu | None) -> tuple[str, ...]:

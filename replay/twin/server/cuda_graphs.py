@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from yaml import MappingNode
 
-
 if TYPE_CHECKING:
     from replay.model.gpus import Gpu
     from replay.model.shape import ModelShape

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from sim.latency.by_name import LATENCY_CLASSES
     from sim.latency.contract import check_own_model
     from sim.latency.extended import Extended, check_tiles
-    from sim.latency.latency_model import ALPHAS, LARGEST_US, Coefficient, Fitting, LatencyModel
+    from sim.latency.latency_model import ALPHAS, LARGEST_US, CoefficientFacts, Fitting, LatencyModel
     from sim.latency.paced import Paced, at_pace
     from sim.latency.peak import PeakTimes
     from sim.latency.physics import Physics
@@ -29,7 +29,7 @@ __all__ = [
     "VIDURS",
     "Analytic",
     "Blackbox",
-    "Coefficient",
+    "CoefficientFacts",
     "Extended",
     "Fitting",
     "Floats",
@@ -52,7 +52,7 @@ _HOMES = {
     "Analytic": "sim.latency.roofline",
     "Blackbox": "sim.latency.blackbox",
     "COLLECTIVE": "sim.latency.profiled",
-    "Coefficient": "sim.latency.latency_model",
+    "CoefficientFacts": "sim.latency.latency_model",
     "Extended": "sim.latency.extended",
     "Fitting": "sim.latency.latency_model",
     "Floats": "sim.latency.profiled",

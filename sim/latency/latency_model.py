@@ -61,7 +61,7 @@ class Fitting(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Coefficient:
+class CoefficientFacts:
     """What is said of one coefficient, beside the field that holds it.
 
     ``unit``: as reports show it. ``meaning``: on the reference page of TWIN.yaml; empty of one that it does not list.
@@ -76,9 +76,9 @@ class Coefficient:
     prior: float | None = None
 
 
-def coefficient(unit: str, **said: Any) -> dict[str, Coefficient]:  # noqa: ANN401 - as ``Coefficient`` has them
+def coefficient(unit: str, **said: Any) -> dict[str, CoefficientFacts]:  # noqa: ANN401 - as ``CoefficientFacts`` has them
     """Return the metadata of the field of a coefficient: what is said of it."""
-    return {"said": Coefficient(unit, **said)}
+    return {"said": CoefficientFacts(unit, **said)}
 
 
 def scaled(value: Number, name: str) -> int:
@@ -180,7 +180,7 @@ class LatencyModel:
             scaled(getattr(self, name), name)
 
     @classmethod
-    def coefficients(cls) -> dict[str, Coefficient]:
+    def coefficients(cls) -> dict[str, CoefficientFacts]:
         """Return what is said of the model's coefficients, by name, in the order of its fields."""
         return {each.name: each.metadata["said"] for each in fields(cls) if "said" in each.metadata}
 

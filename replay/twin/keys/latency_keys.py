@@ -25,8 +25,8 @@ def _coefficients() -> Sayings:
     """Return what is said of the coefficients that the reference lists: blackbox's, then each model's own."""
     said: Sayings = {}
     for model, cls in LATENCY_CLASSES.items():
-        only = "" if cls is Blackbox else f"`{model}` only. "
         for name, each in cls.coefficients().items():
+            only = "" if name in Blackbox.coefficients() else f"`{model}` only. "
             if each.meaning:
                 said.setdefault(f"coefficients.{name}", Said(f"{only}{each.meaning}", default=each.default))
     return said

@@ -27,7 +27,7 @@ from traces.strict.arguments import ANY_SEED, TEXT, Count, check_fields
 
 if TYPE_CHECKING:
     from calibrate.fit.beyond import BeyondLoad
-    from calibrate.fit.model_selection import LatencyModel
+    from calibrate.fit.model_selection import Asked
     from calibrate.fit.result import Fit
     from calibrate.run_to_run.pace_today import PaceToday
     from replay import Judged, TwinConfig
@@ -69,7 +69,7 @@ class Options:
     seed: int = 42
     names: tuple[str, ...] = FITTED
     infer_async: bool = False
-    latency_model: LatencyModel | None = None
+    latency_model: Asked | None = None
     model_config: str | None = None
     gpu: str | None = None
     tp: int | None = None

@@ -50,16 +50,16 @@ def twin_for(path: Path, model: str | None, *, fit: bool, learned: Sequence[Sett
     from calibrate.fit.objective.coefficients import GUESS
     from replay import load_config
     from replay.twin import placeholder_notes
-    from sim import Blackbox, Physics, Profiled
+    from sim import Blackbox
+    from sim.latency import Fitting
 
     if not (fit and model in ("auto", "blackbox", "extended")):
         return load_config(path, latency_model=model, learned=learned, allows_cluster=False)
     twin = load_config(path, learned=learned, allows_cluster=False)
     expected = placeholder_notes(twin.latency)  # placeholders are replaced by a fit
     twin = replace(twin, notes=tuple(note for note in twin.notes if note not in expected))
-    is_start = isinstance(twin.latency, Blackbox) or (
-        model == "auto" and isinstance(twin.latency, Physics | Profiled)
-    )
+    fitting = twin.latency.fitting
+    is_start = fitting is Fitting.FREELY or (model == "auto" and fitting is Fitting.NEARBY)
     return twin if is_start else replace(twin, latency=Blackbox(**GUESS))
 
 

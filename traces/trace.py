@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from traces.header import Header
 from traces.schema import FIELDS, REQUEST_FIELDS, REQUIRED_IN_MEMORY
 from traces.tables.cells import Cells, no_cells
 from traces.tables.hash_chains import without_rows
+from traces.tables.session_tree import Lineage, lineage_of
 from traces.tables.table import Table, typed
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Trace:
     header: Header
     table: Table
     events: pd.DataFrame | None = None
+    _lineage: Lineage | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         """Assert that the columns that every caller needs exist."""
@@ -50,6 +52,14 @@ class Trace:
     def requests(self) -> pd.DataFrame:
         """The table as a frame, dtypes Int64, Float64, string, boolean."""
         return self.table.frame
+
+    @property
+    def lineage(self) -> Lineage:
+        """How the requests stand in their sessions, sorted once."""
+        if self._lineage is None:
+            object.__setattr__(self, "_lineage", lineage_of(self.table))
+        assert self._lineage is not None  # noqa: S101 - set above
+        return self._lineage
 
     def cells(self, name: str) -> Cells:
         """Return the column, or an empty one of the right dtype if the trace lacks it.

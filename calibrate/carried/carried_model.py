@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from calibrate.fit.model_selection import SLOWING
 from calibrate.fit.objective.priors import POWER_LIMITED
 from replay.twin import usual_physics
-from sim import Blackbox, Extended, LatencyModel, PeakTimes, Physics, StepBatch
+from sim import LatencyModel, PeakTimes, Physics, StepBatch
+from sim.latency import Fitting
 from traces import ConfigError
 
 CONTEXT = 1_000
@@ -42,27 +44,31 @@ def carried_model(
 
     Raises ConfigError for a model whose times are tables of one GPU, or a user's own.
     """
-    if isinstance(latency, Physics):
-        return replace(latency, peak=new.peak)
-    if not isinstance(latency, Blackbox):
+    if latency.fitting is Fitting.NEARBY and hasattr(latency, "peak"):
+        return replace(latency, peak=new.peak)  # type: ignore[call-arg]  # of a class that has one
+    if latency.fitting is not Fitting.FREELY:
         kind = type(latency).__name__.lower()
         raise ConfigError(
             f"--from: got latency.model {kind}, expected blackbox, extended or physics: a {kind} model's times are "
             "those of one GPU"
         )
-    has_floor = isinstance(latency, Extended) and latency.floor > 0
-    ratios = physics_ratios(old.peak, new.peak, has_floor=has_floor)
+    ratios = physics_ratios(old.peak, new.peak, has_floor=has_floor(latency))
     scaled = {
         name: float(getattr(latency, name)) * ratio
         for name, ratio in ratios.items()
         if hasattr(latency, name)
     }
     found = replace(latency, **{name: round(value, 12) for name, value in scaled.items()})
-    if isinstance(found, Extended):
-        found = replace(found, tiles=tiles if latency.tiles else ())  # type: ignore[attr-defined]
-        if not (is_power_limited(old.gpu) and is_power_limited(new.gpu)):
-            found = replace(found, kappa=0.0, u0=0.0, tau_s=1.0)
-    return found
+    if latency.tile_factors:
+        found = found.with_tiles(tiles)
+    if is_power_limited(old.gpu) and is_power_limited(new.gpu):
+        return found
+    return found.with_terms(set(found.fit_terms) - set(SLOWING))
+
+
+def has_floor(latency: LatencyModel) -> bool:
+    """Return whether reading the weights is a term of its own."""
+    return "floor" in latency.fit_terms and float(getattr(latency, "floor")) > 0  # noqa: B009 - of such a class
 
 
 def is_power_limited(gpu: str) -> bool:

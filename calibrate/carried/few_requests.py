@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.optimize import least_squares
 
+from calibrate.carried.carried_model import has_floor
 from calibrate.compare.bootstrap import Floats
-from calibrate.fit.known_models import matters
 from calibrate.fit.objective.coefficients import coefficients_in
 from calibrate.fit.objective.fit_trace import LATENCIES, FitTrace
 from calibrate.fit.objective.objective import NOISE, log_ratio
@@ -28,7 +28,8 @@ from calibrate.fit.result import Fit
 from calibrate.fit.search import Report
 from calibrate.fit.uncertainty import Coefficient
 from calibrate.run_to_run.normal_quantiles import half_width
-from sim import Blackbox, EngineConfig, Extended, LatencyModel, Physics
+from sim import EngineConfig, LatencyModel
+from sim.latency import Fitting
 from traces import TraceError
 
 if TYPE_CHECKING:
@@ -102,19 +103,16 @@ class _Space:
     @classmethod
     def of(cls, model: LatencyModel) -> _Space:
         """Return the space around a carried model; a coefficient of 0 stays so."""
-        has_floor = isinstance(model, Extended) and model.floor > 0
-        kinds = {**ALONE, "beta0": QUIET[has_floor]}
+        kinds = {**ALONE, "beta0": QUIET[has_floor(model)]}
         model = replace(model, alpha0=max(float(model.alpha0), LEAST_WAY_IN_US))
         own = {each.name for each in fields(model)}
         names = tuple(
             name
             for name in kinds
-            if name in own
-            and float(getattr(model, name)) > 0
-            and (not isinstance(model, Physics) or matters(name, [model]))
+            if name in own and float(getattr(model, name)) > 0 and model.describes(name)
         )
         groups = tuple(GROUPS)
-        wide = OF_PHYSICS if isinstance(model, Physics) else 1.0
+        wide = OF_PHYSICS if model.fitting is Fitting.NEARBY else 1.0
         together = np.array(
             [[wide * GROUPS[group] * (kinds[name][0] == group) for group in groups] for name in names]
         )
@@ -159,10 +157,10 @@ def fit_few(
     spread = np.sqrt(np.diag(of_logs))
     latency = space.model(found.x)
     told = {each.name: each for each in _coefficients(space, found.x, spread=spread, source=carried_from)}
-    shown = coefficients_in(latency) if isinstance(latency, Blackbox) else space.names
+    shown = coefficients_in(latency) if latency.fitting is Fitting.FREELY else space.names
     return Fit(
         config=replace(config, latency=latency),
-        coefficients=tuple(told.get(name) or held_coefficient(name, latency) for name in shown),  # type: ignore[arg-type]
+        coefficients=tuple(told.get(name) or held_coefficient(name, latency) for name in shown),
         names=space.names,
         correlation=of_logs / np.outer(spread, spread),
         condition_number=float(np.linalg.cond(found.jac.T @ found.jac)),

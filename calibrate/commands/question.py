@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Literal
 from calibrate.command import Traces, calibration_of
 from calibrate.findings import Calibration, Options
 from calibrate.latency_table import Row, row_of, table_of, twin_for, unable
+from sim.latency import LATENCY_CLASSES, Fitting
 from traces import ConfigError
 from traces.strict.tell import tell
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-FITTABLE = ("blackbox", "extended", "physics", "profiled")
+FITTABLE = tuple(name for name, model in LATENCY_CLASSES.items() if model.fitting is not Fitting.NOT)
 """Latency models whose coefficients a fit finds."""
 
 
@@ -67,7 +68,7 @@ def score_models(
 
 def _options_for(model: str, options: Options) -> Options:
     """Return the options of one model's fit; those that do not apply to a derived model are reported and left out."""
-    if model not in ("physics", "profiled"):
+    if LATENCY_CLASSES[model].fitting is not Fitting.NEARBY:
         return replace(options, latency_model=kind_of(model))
     names = ("infer_async", "names", "model_config", "gpu", "tp")
     without = replace(options, latency_model=None, **{name: getattr(Options(), name) for name in names})

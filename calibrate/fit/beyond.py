@@ -8,7 +8,7 @@ fitted load come out right: so what counts is by how much E2E grows from that lo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -21,7 +21,8 @@ from calibrate.fit.objective.priors import MEMORY, SLOWDOWN, THRESHOLD, Prior
 from calibrate.fit.objective.simulated_trace import simulated
 from calibrate.fit.result import Fit
 from calibrate.fit.uncertainty import Coefficient
-from sim import Blackbox, Extended
+from sim import Extended
+from sim.latency import Fitting
 
 if TYPE_CHECKING:
     from replay.twin.fitted import FittedRange
@@ -76,9 +77,9 @@ def beyond_load(
     the highest fitted rate. None also where the twin's own range ends below that rate: it misses that load already.
     """
     latency = fit.config.latency
-    if not isinstance(latency, Blackbox):
+    if latency.fitting is not Fitting.FREELY:
         return None
-    model = latency if isinstance(latency, Extended) else Extended(**_six(latency))  # type: ignore[arg-type]  # no seed among them
+    model = Extended.of(latency)
     rated = [
         (span.rate_per_s[1], each)
         for each, span in zip(traces, ranges, strict=True)
@@ -140,10 +141,6 @@ def _truncated(prior: Prior, shares: Floats, *, low: float, high: float) -> Floa
         most + np.log((1 - shares) * np.exp(first - most) + shares * np.exp(last - most))
     )
     return np.asarray(np.clip(prior.centre + prior.width * drawn, low, high), dtype=np.float64)
-
-
-def _six(latency: Blackbox) -> dict[str, float]:
-    return {each.name: float(getattr(latency, each.name)) for each in fields(Blackbox)}
 
 
 def _seen_slowdown(fit: Fit) -> Coefficient | None:

@@ -14,7 +14,6 @@ import numpy as np
 
 from calibrate.compare.bootstrap import Floats
 from calibrate.fit.initial_guess import decoding_together
-from calibrate.fit.objective.coefficients import EXTENDED_FITTED, WITHOUT, without
 from calibrate.fit.objective.fit_trace import FitTrace
 from calibrate.fit.objective.objective import FitObjective
 from calibrate.fit.objective.priors import Prior
@@ -27,10 +26,8 @@ MOST_DUTY = 0.95
 
 def blackbox_within(objective: FitObjective) -> FitObjective:
     """Return the objective of the blackbox model within an extended one: every further term 0, no prior."""
-    names = [name for name in objective.names if name not in EXTENDED_FITTED]
-    base = objective.base
-    if isinstance(base, Extended):
-        base = replace(replace(base, tiles=()), **without(()))  # type: ignore[arg-type]  # the terms are numbers
+    base = objective.base.with_tiles(()).with_terms(())
+    names = [name for name in objective.names if name not in base.fit_terms]
     return replace(objective.subset(names), base=base, priors={})
 
 
@@ -77,7 +74,7 @@ def extended_start(
         "concavity": concavity,
         "kappa": kappa,
         "u0": u0,
-        "tau_s": _expected(objective.priors, "tau_s", WITHOUT["tau_s"]),
+        "tau_s": _expected(objective.priors, "tau_s", Extended().tau_s),
     }
     least = 0.01 * objective.scale
     return np.asarray(np.maximum(np.array([values[name] for name in objective.names]), least))
@@ -94,7 +91,7 @@ def further_starts(objective: FitObjective, names: Sequence[str], theta: Floats)
     for kappa in kappas:
         further = {"kappa": kappa, **known}
         values = [
-            further.get(name, _expected(objective.priors, name, float(getattr(objective.base, name))))
+            further.get(name, _expected(objective.priors, name, objective.configured(name)))
             for name in objective.names
         ]
         starts.append(np.asarray(np.maximum(np.array(values), 0.01 * objective.scale)))

@@ -64,7 +64,7 @@ def blackbox_starts(objective: FitObjective) -> list[Floats]:
     starts = several_starts(guess, names=objective.names, scale=objective.scale)
     if (logged := guess_of_steps(objective, guess)) is not None:
         starts.insert(0, np.maximum(logged, LEAST * objective.scale))
-    if float(objective.base.beta0) > 0:
+    if objective.configured("beta0") > 0:
         starts.append(configured(objective))
     return starts
 

@@ -28,7 +28,8 @@ from calibrate.fit.objective.simulated_trace import SimulatedTrace, simulated
 from calibrate.fit.search import Report
 from calibrate.fit.uncertainty import Coefficient
 from calibrate.run_to_run.normal_quantiles import half_width
-from sim import Physics, Profiled
+from sim import LatencyModel
+from sim.latency import Fitting
 from traces import ConfigError, TraceError
 
 if TYPE_CHECKING:
@@ -38,48 +39,6 @@ if TYPE_CHECKING:
 
 METHOD = "least squares on log latencies, priors on the logs of the coefficients, linearized at the optimum"
 
-PRIOR_WIDTHS = {
-    "alpha0": 0.7,
-    "alpha1": 0.7,
-    "alpha2": 0.7,
-    "alpha3": 0.7,
-    "prefill_compute": 0.4,
-    "decode_compute": 0.4,
-    "expert_compute": 0.6,
-    "prefill_attention": 0.5,
-    "decode_attention": 0.5,
-    "prefill_kv": 0.5,
-    "decode_kv": 0.4,
-    "weights": 0.25,
-    "expert_weights": 0.4,
-    "experts_measured": 0.2,
-    "head": 0.4,
-    "activation": 0.6,
-    "tensor_parallel": 0.6,
-    "expert_tile": 0.6,
-    "layer_us": 0.7,
-    "moe_layer_us": 0.7,
-    "interleaved_moe_layer_us": 0.7,
-    "block_us": 0.7,
-    "latent_us": 0.7,
-    "norm_us": 0.7,
-    "all_reduce_us": 0.7,
-    "request_us": 0.8,
-    "step_us": 0.8,
-    "cpu_step_us": 0.8,
-    "cpu_request_us": 0.8,
-    "scale": 0.25,
-    "step": 0.8,
-}
-"""The plausible error of each coefficient: standard deviations of its log; ``scale`` and ``step`` are a profile's. One
-that is 0 is left out of the model and stays so; ``exposed``, ``cpu_exposed``, ``sigma`` and ``max_capture_size`` are
-choices, not measurements, as a profile's terms of Vidur's are."""
-HANDED_ON_US = 100.0
-"""How long a front end takes for each output that it hands on, about: 125 µs before an H100 (docs/validation.md)."""
-NOT_PROFILED = {"alpha0": 5_000.0, "alpha1": 3.0, "alpha3": HANDED_ON_US, "step": 1_000.0}
-"""Times that no profile of kernels contains, µs: the way into the queue, and the time between steps. A fit begins here
-if a twin does not give them."""
-KnownModel = Physics | Profiled
 REQUESTS_PER_TRACE = 20
 """The most independent requests that a trace counts as: neighbours share their queues, and no model is exact."""
 STEPS = (0.3, 0.1, 0.05)
@@ -139,7 +98,8 @@ def optimum(
     first = _model(served[0])
     names = _free_names(served)
     expected = np.log([float(getattr(first, name)) for name in names])
-    width = np.array([PRIOR_WIDTHS[name] for name in names])
+    said = first.coefficients()
+    width = np.array([said[name].prior for name in names], np.float64)
     weights = [_weight(each) for each in served]
     tell, kind = report or (lambda _stage, _loss: None), type(first).__name__.lower()
 
@@ -181,10 +141,14 @@ def optimum(
 
 
 def _free_names(served: Sequence[ServedTrace]) -> tuple[str, ...]:
-    """Return the coefficients that the model has and the traces can determine."""
-    first = _model(served[0])
+    """Return the coefficients that the model has and the traces can determine; one that is 0 is left out of it."""
+    first, *others = (_model(each) for each in served)
     return tuple(
-        name for name in PRIOR_WIDTHS if float(getattr(first, name, 0.0)) > 0 and _matters(name, served)
+        name
+        for name, said in first.coefficients().items()
+        if said.prior is not None
+        and float(getattr(first, name)) > 0
+        and any(each.describes(name) for each in (first, *others))
     )
 
 
@@ -270,52 +234,23 @@ def _confirmed(
     return latest[-1]
 
 
-def started(model: KnownModel) -> KnownModel:
-    """Return the start of a model's fit; times that a profile does not contain start at a guess."""
-    missing = {"alpha3": HANDED_ON_US} if isinstance(model, Physics) else NOT_PROFILED
-    guesses = {name: value for name, value in missing.items() if not getattr(model, name)}
-    return replace(model, **guesses)  # type: ignore[arg-type]  # coefficients are numbers
+def started(model: LatencyModel) -> LatencyModel:
+    """Return the start of a model's fit; times that are not known begin at a guess."""
+    guesses = {name: value for name, value in model.first_guesses.items() if not getattr(model, name)}
+    return replace(model, **guesses)
 
 
-def _model(served: ServedTrace) -> KnownModel:
+def _model(served: ServedTrace) -> LatencyModel:
     latency = served.config.latency
-    if not isinstance(latency, Physics | Profiled):
+    if latency.fitting is not Fitting.NEARBY:
         kind = type(latency).__name__.lower()
         raise ConfigError(f"latency.model: got {kind}, expected physics or profiled ({served.config.source})")
     return started(latency)
 
 
-def _with(model: KnownModel, values: Mapping[str, float]) -> KnownModel:
+def _with(model: LatencyModel, values: Mapping[str, float]) -> LatencyModel:
     """Return a model with these coefficients in place of its own."""
-    return replace(model, **values)  # type: ignore[arg-type]  # coefficients are the fields that are floats
-
-
-PARTS = {
-    "experts_measured": "experts_us",
-    "block_us": "block_layers",
-    "latent_us": "latent_layers",
-    "norm_us": "norm_layers",
-}
-"""Coefficients, and the peak time without which they describe nothing."""
-
-
-def _matters(name: str, served: Sequence[ServedTrace]) -> bool:
-    """Return whether any of the servers has the parts that a coefficient describes: experts, several GPUs."""
-    return matters(name, [_model(each) for each in served])
-
-
-def matters(name: str, models: Sequence[KnownModel]) -> bool:
-    """Return whether any of the models has the parts that a coefficient describes: experts, several GPUs."""
-    peaks = [model.peak for model in models if isinstance(model, Physics)]
-    if name in ("expert_compute", "expert_weights", "expert_tile"):
-        return any(peak.num_experts and not peak.experts_us for peak in peaks)
-    if name in ("moe_layer_us", "interleaved_moe_layer_us"):
-        return any(peak.num_experts for peak in peaks)
-    if name in PARTS:
-        return any(getattr(peak, PARTS[name]) for peak in peaks)
-    if name in ("tensor_parallel", "all_reduce_us"):
-        return any(peak.tp > 1 for peak in peaks)
-    return True
+    return replace(model, **values)
 
 
 def _weight(served: ServedTrace) -> Floats:

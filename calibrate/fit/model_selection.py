@@ -23,7 +23,8 @@ from calibrate.fit.objective.many_runs import latencies_around
 from calibrate.fit.objective.objective import log_ratio, robust
 from calibrate.fit.refinement import Refined
 
-LatencyModel = Literal["auto", "blackbox", "extended"]
+Asked = Literal["auto", "blackbox", "extended"]
+"""What a free fit may be asked for."""
 
 FLOOR, TILES, SLOWDOWN = "attention, floor", "attention, floor, tiles", "attention, floor, slowdown"
 SLOWING = ("kappa", "u0", "tau_s")
@@ -40,7 +41,8 @@ model and GPU are known. The slowdown has them, too, where they predict better."
 PHYSICS, PROFILED = "physics", "profiled"
 """The candidates beside them: where model and GPU are known, and where the twin has a profile's tables."""
 PREFERRED = (TILES, FLOOR, PHYSICS, PROFILED, "attention", "blackbox", SLOWDOWN)
-"""The order of choice among candidates that the traces cannot distinguish: the safest extrapolation first."""
+"""The order of choice among candidates that the traces cannot distinguish: the safest extrapolation first. Another
+configured model stands where a profile does."""
 TOLERANCE = 0.01
 """Candidates whose held-out E2E is off by this much more than the best's, at most, count as equal: a server's pace
 differs by half of it from one run to the next."""
@@ -91,7 +93,8 @@ def preferred(scores: Mapping[str, Scores], *, hidden: Collection[str] = ()) -> 
     """
     shown = {name: each.off() for name, each in scores.items() if name not in hidden}
     least = min(shown.values())
-    return min((name for name, off in shown.items() if off <= least + TOLERANCE), key=PREFERRED.index)
+    near = (name for name, off in shown.items() if off <= least + TOLERANCE)
+    return min(near, key=lambda name: PREFERRED.index(name if name in PREFERRED else PROFILED))
 
 
 def candidates_of(

@@ -23,7 +23,6 @@ from calibrate.compare.bootstrap import Floats
 from calibrate.fit.extended_initial_guess import blackbox_within, extended_starts, further_starts
 from calibrate.fit.initial_guess import LEAST, blackbox_starts, configured
 from calibrate.fit.known_models import (
-    KnownModel,
     Optimum,
     ServedTrace,
     fit_known,
@@ -34,11 +33,10 @@ from calibrate.fit.known_models import (
 from calibrate.fit.model_selection import (
     FLOOR,
     PHYSICS,
-    PROFILED,
     SLOWDOWN,
     TERMS,
     TILES,
-    LatencyModel,
+    Asked,
     Scores,
     candidates_of,
     held_out_scores,
@@ -48,12 +46,10 @@ from calibrate.fit.model_selection import (
 )
 from calibrate.fit.objective.coefficients import (
     COEFFICIENTS,
-    EXTENDED_FITTED,
     FITTED,
     GUESS,
     coefficients_in,
     decimals_of,
-    without,
 )
 from calibrate.fit.objective.duty import duty
 from calibrate.fit.objective.fit_trace import LATENCIES, FitTrace
@@ -72,8 +68,9 @@ from calibrate.fit.uncertainty import (
     flat_surface,
     uncertainty,
 )
-from replay.twin import twin_of, without_derived_launch
-from sim import Blackbox, Extended, Physics, Profiled
+from replay.twin import name_of, twin_of, without_derived_launch
+from sim import Blackbox, Extended, LatencyModel, Physics
+from sim.latency import Fitting
 from traces import ConfigError, TraceError
 
 if TYPE_CHECKING:
@@ -94,7 +91,7 @@ def fit(  # noqa: PLR0913 - what a fit can be told
     names: Sequence[str] = FITTED,
     seed: int = 42,
     infer_async: bool = False,
-    latency_model: LatencyModel | None = None,
+    latency_model: Asked | None = None,
     priors: Mapping[str, Prior] | None = None,
     physics: Physics | None = None,
     tiles: tuple[tuple[int, float], ...] = (),
@@ -118,7 +115,7 @@ def fit(  # noqa: PLR0913 - what a fit can be told
     num_requests = sum(trace.num_used for trace in traces)
     if num_requests < MIN_REQUESTS:
         raise TraceError(f"fit: got {num_requests} finished requests, expected at least {MIN_REQUESTS}")
-    if isinstance(config.latency, Physics | Profiled) and latency_model is None:
+    if config.latency.fitting is Fitting.NEARBY and latency_model is None:
         _check_known(config.latency, names, infer_async=infer_async, priors=priors or {})
         return fit_known([ServedTrace(trace=trace, config=config) for trace in traces], report=report)[0]
     task = Task(
@@ -149,9 +146,9 @@ def configured_model(task: Task) -> Refined:
     """Return the optimum of the configured model: guess, search and refinement; the extended one's after blackbox's."""
     heads = task.heads()
     found = search_blackbox(task, heads)
-    if isinstance(task.latency, Extended):
+    if task.latency.fit_terms:
         simpler = search_extended(task, heads, found, TERMS[FLOOR])
-        found = search_extended(task, heads, found, EXTENDED_FITTED, simpler=simpler)
+        found = search_extended(task, heads, found, task.latency.fit_terms, simpler=simpler)
     return found.on(found.objective.on(task.traces), report=task.report)
 
 
@@ -186,7 +183,7 @@ def selected_model(task: Task) -> Fit:
         best = refined[chosen]
         fitted = result_of(best.on(best.objective.on(task.traces), report=task.report), task)
     beside = () if fitted.model == "blackbox" else _blackbox_beside(refined["blackbox"], seed=task.seed)
-    shown = {name: scores[name] for name in (*TERMS, PHYSICS, PROFILED) if name in scores}
+    shown = {name: scores[name] for name in (*TERMS, *task.known) if name in scores}
     compared = candidates_of(shown, chosen=chosen, hidden=hidden, is_slowing=task.is_slowing)
     return replace(fitted, candidates=compared, blackbox=beside)
 
@@ -225,16 +222,13 @@ def shows_slowdown(found: Refined, *, seed: int) -> bool:
     kappa = next(each for each in rows if each.name == "kappa")
     if (kappa.low or 0.0) <= 0 or kappa.is_prior_led:
         return False
-    model = objective.latency(theta)
-    assert isinstance(model, Extended)  # noqa: S101 - a slowdown is its term
+    model = Extended.of(objective.latency(theta))
     return sum(duty(model, trace) > model.u0 for trace in objective.traces) >= SLOWED_TRACES
 
 
 def search_blackbox(task: Task, traces: tuple[FitTrace, ...]) -> Refined:
     """Return blackbox's coefficients, from the initial guess, its variants and the configured values."""
-    objective = task.objective(task.names)
-    if isinstance(objective.base, Extended):
-        objective = blackbox_within(objective)
+    objective = blackbox_within(task.objective(task.names))
     starts = blackbox_starts(objective)
     objective = objective.on(traces)
     return refine(objective, search(objective, starts, report=task.report), report=task.report)
@@ -260,7 +254,7 @@ def search_extended(
     objective = task.objective((*task.names, *terms))
     objective = replace(
         objective,
-        base=replace(objective.base, **without(terms)),
+        base=objective.base.with_terms(terms),
         priors={name: prior for name, prior in priors.items() if name in objective.names},
     )
     has_all_else = simpler is not None and "floor" in simpler.objective.names
@@ -293,19 +287,16 @@ def better_schedule(task: Task) -> tuple[Task, ScheduleChoice]:
     return tasks[best], choice
 
 
-def _known_models(config: TwinConfig, physics: Physics | None) -> dict[str, KnownModel]:
+def _known_models(config: TwinConfig, physics: Physics | None) -> dict[str, LatencyModel]:
     """Return the models of this server that are known before any trace: the configured one, and physics if given."""
-    latency = config.latency
-    found: dict[str, KnownModel] = {} if physics is None else {PHYSICS: physics}
-    if isinstance(latency, Physics):
-        found[PHYSICS] = latency
-    elif isinstance(latency, Profiled):
-        found[PROFILED] = started(latency)
+    found: dict[str, LatencyModel] = {} if physics is None else {PHYSICS: physics}
+    if config.latency.fitting is Fitting.NEARBY:
+        found[name_of(config.latency)] = started(config.latency)
     return found
 
 
 def _check_known(
-    latency: KnownModel,
+    latency: LatencyModel,
     names: Sequence[str],
     *,
     infer_async: bool,
@@ -326,14 +317,14 @@ def _check_known(
             )
 
 
-def _fitted_model(config: TwinConfig, asked: LatencyModel | None) -> Blackbox:
+def _fitted_model(config: TwinConfig, asked: Asked | None) -> LatencyModel:
     """Return the model whose coefficients a fit finds, with guessed values if a known model is configured.
 
     Raises ConfigError if it is none of those.
     """
-    if isinstance(config.latency, Physics | Profiled) and asked is not None:
+    if config.latency.fitting is Fitting.NEARBY and asked is not None:
         return Blackbox(**GUESS)
-    if not isinstance(config.latency, Blackbox):
+    if config.latency.fitting is not Fitting.FREELY:
         raise ConfigError(
             f"latency.model: got {type(config.latency).__name__.lower()}, expected blackbox, extended, physics or "
             f"profiled for a fit ({config.source})"
@@ -341,14 +332,19 @@ def _fitted_model(config: TwinConfig, asked: LatencyModel | None) -> Blackbox:
     return config.latency
 
 
-def _as_model(latency: Blackbox, asked: LatencyModel | None) -> Blackbox:
+def _as_model(latency: LatencyModel, asked: Asked | None) -> LatencyModel:
     """Return a model of the requested kind with the same six coefficients; unchanged if none is requested."""
-    six = {name: getattr(latency, name) for name in COEFFICIENTS}
-    if asked in ("auto", "extended") and not isinstance(latency, Extended):
-        return Extended(**six)
-    if asked == "auto" and isinstance(latency, Extended):
-        return replace(latency, tiles=())  # a candidate of its own
-    return Blackbox(**six) if asked == "blackbox" else latency
+    if asked == "blackbox":
+        return _blackbox_in(latency)
+    if asked is None:
+        return latency
+    whole = Extended.of(latency)
+    return whole.with_tiles(()) if asked == "auto" else whole  # with tiles it is a candidate of its own
+
+
+def _blackbox_in(latency: LatencyModel) -> Blackbox:
+    """Return blackbox with the coefficients that a freely fitted model shares with it."""
+    return Blackbox(**{name: getattr(latency, name) for name in COEFFICIENTS})
 
 
 def result_of(found: Refined, task: Task) -> Fit:
@@ -370,22 +366,18 @@ def result_of(found: Refined, task: Task) -> Fit:
     ):  # a time that comes before every first token: what a late client adds to
         alpha0 = fitted["alpha0"]
         fitted["alpha0"] = replace(alpha0, low=max((alpha0.low or 0.0) - late_us, 0.0))
-    base = objective.base
-    if isinstance(base, Extended) and isinstance(config.latency, Extended):
-        base = replace(base, sigma=config.latency.sigma)
-        if not set(objective.names) & set(EXTENDED_FITTED):
-            base = Blackbox(**{name: getattr(base, name) for name in COEFFICIENTS})
+    base = objective.base.scattered(task.latency.scatter)
+    if not set(objective.names) & set(base.fit_terms):
+        base = _blackbox_in(base)
     shown = coefficients_in(base)
     coefficients = tuple(fitted[name] if name in fitted else held_coefficient(name, base) for name in shown)
     values = {name: round(each.value, decimals_of(name) - SPARE_DECIMALS) for name, each in fitted.items()}
     latency = replace(base, **values)
-    if isinstance(latency, Extended):
+    if latency.fit_terms:
         scatter = _scatter(objective, theta, seed=seed)
         coefficients = tuple(scatter if each.name == "sigma" and scatter else each for each in coefficients)
-        sigma = round(scatter.value, 6) if scatter else latency.sigma
-        latency = replace(
-            latency, sigma=sigma, seed=config.seed
-        )  # the seed of the file that it is written to
+        sigma = round(scatter.value, 6) if scatter else latency.scatter
+        latency = latency.scattered(sigma, seed=config.seed)  # the seed of the file that it is written to
     return Fit(
         config=replace(config, latency=latency, engine=objective.engine),
         coefficients=coefficients,
@@ -449,7 +441,7 @@ def _scatter(objective: FitObjective, theta: Floats, *, seed: int) -> Coefficien
     )
 
 
-def held_coefficient(name: str, latency: Blackbox) -> Coefficient:
+def held_coefficient(name: str, latency: LatencyModel) -> Coefficient:
     """Return a coefficient that was not fitted."""
     return Coefficient(
         name=name,

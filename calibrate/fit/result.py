@@ -11,7 +11,6 @@ from calibrate.fit.model_selection import ComparedModel
 from calibrate.fit.uncertainty import Coefficient
 from calibrate.run_to_run.server_pace import STATED
 from replay.twin.fitted import MOST, Pace
-from sim import Extended
 from traces.facts import NotebookAnswer
 
 if TYPE_CHECKING:
@@ -83,10 +82,8 @@ def pace_of(fit: Fit, *, run_to_run: float = STATED) -> Pace:
     """
     chosen = next((each for each in fit.candidates if each.chosen), None)
     off = 0.0 if chosen is None else chosen.e2e_off
-    latency = fit.config.latency
-    has_tiles = isinstance(latency, Extended) and bool(latency.tiles)
     within = max(WITHIN, math.hypot(off, run_to_run))
-    beyond = max(within, BEYOND_WITH_TILES if has_tiles else BEYOND)
+    beyond = max(within, BEYOND_WITH_TILES if fit.config.latency.tile_factors else BEYOND)
     return Pace(within=_rounded(within), beyond=_rounded(beyond))
 
 

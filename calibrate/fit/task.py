@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from calibrate.fit.initial_guess import natural_scale
-from calibrate.fit.known_models import KnownModel, ServedTrace
+from calibrate.fit.known_models import ServedTrace
 from calibrate.fit.objective.fit_trace import FitTrace, head_of
 from calibrate.fit.objective.objective import FitObjective
 from calibrate.fit.objective.priors import Prior
 from calibrate.fit.search import Report
-from sim import Blackbox, Extended
+from sim import LatencyModel
 
 if TYPE_CHECKING:
     from replay import TwinConfig
@@ -36,34 +36,27 @@ class Task:
     priors: Mapping[str, Prior]
     seed: int
     report: Report
-    known: Mapping[str, KnownModel] = field(default_factory=dict)
+    known: Mapping[str, LatencyModel] = field(default_factory=dict)
     tiles: tuple[tuple[int, float], ...] = ()
 
     @property
-    def latency(self) -> Blackbox:
-        """The model whose coefficients are to be found; ``fit`` has made sure that it is one of these."""
-        latency = self.config.latency
-        assert isinstance(latency, Blackbox)  # noqa: S101 - fit refuses any other
-        return latency
+    def latency(self) -> LatencyModel:
+        """The model whose coefficients are to be found, one that is fitted freely."""
+        return self.config.latency
 
     def objective(self, names: Sequence[str]) -> FitObjective:
         """Return the objective in which these names vary, without priors and without scatter of steps."""
-        base = self.latency
-        if isinstance(base, Extended):
-            base = replace(base, sigma=0.0)
         return FitObjective(
             traces=self.traces,
             engine=self.config.engine,
             names=tuple(names),
-            base=base,
+            base=self.latency.scattered(0.0),
             scale=natural_scale(self.traces, names),
         )
 
     def with_tiles(self) -> Task:
         """Return the task with tiles in its products' times."""
-        latency = self.latency
-        assert isinstance(latency, Extended)  # noqa: S101 - only candidates of the extended model have tiles
-        return replace(self, config=replace(self.config, latency=replace(latency, tiles=self.tiles)))
+        return replace(self, config=replace(self.config, latency=self.latency.with_tiles(self.tiles)))
 
     @property
     def is_slowing(self) -> bool:
@@ -73,13 +66,13 @@ class Task:
     @property
     def has_tiles(self) -> bool:
         """Whether the model that is fitted has tiles."""
-        return isinstance(self.latency, Extended) and bool(self.latency.tiles)
+        return bool(self.latency.tile_factors)
 
     def heads(self) -> tuple[FitTrace, ...]:
         """Return the beginnings of the traces."""
         return tuple(head_of(trace, HEAD) for trace in self.traces)
 
-    def served(self, traces: Sequence[FitTrace], model: KnownModel) -> tuple[ServedTrace, ...]:
+    def served(self, traces: Sequence[FitTrace], model: LatencyModel) -> tuple[ServedTrace, ...]:
         """Return traces with the twin, of a model that is known, that they are fitted from."""
         config = replace(self.config, latency=model)
         return tuple(ServedTrace(trace=trace, config=config) for trace in traces)

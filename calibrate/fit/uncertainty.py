@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from calibrate.compare.bootstrap import LEVEL, Floats, block_length, generator_of, resamples
-from calibrate.fit.objective.objective import MOST, FitObjective, robust_weight
+from calibrate.fit.objective.coefficients import MOST
+from calibrate.fit.objective.objective import FitObjective, robust_weight
 from calibrate.fit.objective.priors import Prior
 from calibrate.fit.response_surface import Surface, reach_around, sample_surface
 
@@ -201,7 +202,7 @@ def coefficients_of(
     low, high = np.quantile(spread.replicates, [(1 - level) / 2, (1 + level) / 2], axis=0)
     low, high = np.minimum(low, theta), np.maximum(high, theta)
     wider = np.array([WIDENED if _is_curved(name, names) else 1.0 for name in names])
-    most = np.array([MOST.get(name, np.inf) for name in names])
+    most = np.array([MOST[name] for name in names])
     low, high = (
         np.maximum(theta + wider * (low - theta), 0.0),
         np.minimum(theta + wider * (high - theta), most),

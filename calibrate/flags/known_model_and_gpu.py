@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from calibrate.fit.objective.known_server import KnownServer, known_physics, known_server, known_tiles
 from replay.twin.start import is_emulated, known_text, model_of, what_helps
-from sim import Physics, Profiled
+from sim.latency import Fitting
 from traces import ConfigError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def known_of(trace: Trace, config: TwinConfig, options: Named) -> KnownServer:
 
     Raises ConfigError if an option is given for such a fit.
     """
-    if isinstance(config.latency, Physics | Profiled) and options.latency_model is None:
+    if config.latency.fitting is Fitting.NEARBY and options.latency_model is None:
         kind = type(config.latency).__name__.lower()
         if any(value is not None for value in (options.model_config, options.gpu, options.tp)):
             raise ConfigError(

@@ -10,19 +10,7 @@ from calibrate.report import pictures_runs, report_tables
 from calibrate.report.suggested_runs import SuggestedRun
 from traces import pages
 
-LEADS = {
-    "blackbox": "A step lasts beta0 + beta1 · prefill tokens + beta2 · decode tokens; a request joins the queue "
-    "alpha0 + alpha1 · prompt tokens after it arrives.",
-    "extended": "A step lasts beta0 + √(floor² + (beta1 · tokens · s)²) + beta4 · pairs attended to · s + beta2 · "
-    "decode tokens^(1 - concavity) + beta3 · context they read, s = 1 + kappa · (the share of the last tau_s seconds "
-    "spent computing, as far as it is above u0); a request joins the queue alpha0 + alpha1 · prompt tokens after it "
-    "arrives.",
-    "physics": "A step lasts what each of its parts takes at the GPU's peak, times a correction (x peak), and "
-    "overheads per layer, collective, request and step; a request joins the queue alpha0 + alpha1 · prompt tokens "
-    "after it arrives.",
-    "profiled": "A step lasts step + scale · what the profile's tables say of its tokens, sequences, decodes and "
-    "prefills; a request joins the queue alpha0 + alpha1 · prompt tokens after it arrives.",
-}
+WAY_IN = "a request joins the queue alpha0 + alpha1 · prompt tokens after it arrives."
 
 
 def coefficients(
@@ -33,7 +21,7 @@ def coefficients(
     return pages.PageSection(
         title="Coefficients",
         anchor="coefficients",
-        lead=LEADS[fit.model],
+        lead=f"{fit.config.latency.in_words}; {WAY_IN}",
         parts=[
             pages.PageTable(head=head, rows=_rows(fit), align="lrrcnl"),
             *_candidates(fit),

@@ -8,6 +8,7 @@ from calibrate.distinct_runs import has_lengths_of
 from calibrate.flags.evidence import contradictions_of
 from calibrate.misfit import is_probe, largest_misfit, missed_load
 from calibrate.not_measured import cautions
+from sim.latency import Fitting
 from traces import MOST_FAILED
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def _misfit(calibration: Calibration) -> list[str]:
     The loss of a model that is known before the fit is on another scale.
     """
     fit = calibration.fit
-    if fit is None or fit.model in ("physics", "profiled") or fit.loss <= BAD_LOSS:
+    if fit is None or fit.config.latency.fitting is Fitting.NEARBY or fit.loss <= BAD_LOSS:
         return []
     worst = largest_misfit(calibration)
     where = "not known" if worst is None else worst.text()

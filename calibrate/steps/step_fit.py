@@ -17,8 +17,8 @@ from scipy.optimize import OptimizeResult, least_squares
 
 from calibrate.compare.bootstrap import Floats, block_length, generator_of, over_resamples
 from calibrate.fit.initial_guess import robust_nnls
-from calibrate.fit.objective.coefficients import EXTENDED_FITTED, decimals_of
-from calibrate.fit.objective.objective import MOST, robust
+from calibrate.fit.objective.coefficients import EXTENDED_FITTED, MOST, decimals_of
+from calibrate.fit.objective.objective import robust
 from calibrate.fit.objective.priors import Prior, proportions, with_priors
 from calibrate.fit.pipeline import SPARE_DECIMALS
 from calibrate.fit.uncertainty import Coefficient, Uncertainty, coefficients_of
@@ -136,7 +136,7 @@ class _StepTask:
         shared = {name: getattr(base, name) for name in ("alpha0", "alpha1", "alpha2", "alpha3")}
         return _StepTask(
             logs=tuple(logs),
-            base=Extended(**shared, tiles=getattr(base, "tiles", ())),
+            base=Extended(**shared, tiles=base.tile_factors),
             priors=all_priors,
             scale=np.array([max(scale[name], LEAST_SLOPE) for name in NAMES]),
             guess=np.array([guess[name] for name in NAMES]),
@@ -149,7 +149,7 @@ class _StepTask:
     def limits(self) -> tuple[Floats, Floats]:
         """Return the least and the largest value of each coefficient."""
         low = np.array([LEAST_TAU_S if name == "tau_s" else 0.0 for name in NAMES])
-        high = np.array([MOST.get(name, np.inf) for name in NAMES])
+        high = np.array([MOST[name] for name in NAMES])
         return low / self.scale, high / self.scale
 
     def model(self, x: Floats) -> Extended:

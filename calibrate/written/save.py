@@ -19,6 +19,7 @@ from calibrate.report.warnings import unknown_flags, warnings_of
 from calibrate.verdict_text import far_in_file, far_p99_in_file
 from calibrate.written.fitted_server import fitted_on
 from sim import UNBOUNDED, Blackbox
+from sim.latency import Fitting
 from traces import ConfigError, write_text
 from traces.strict.arguments import PATH, takes
 
@@ -134,7 +135,7 @@ def defaults_entry(calibration: Calibration, *, server: ServerName) -> DefaultsE
         blackbox=_blackbox_of(fit),
         num_gpu_blocks=blocks,
         block_size=None if blocks is None else engine.block_size,
-        tiles=getattr(fit.config.latency, "tiles", ()),
+        tiles=fit.config.latency.tile_factors,
         provenance=Provenance(
             source="vtwin calibrate",
             date=datetime.now(UTC).date().isoformat(),
@@ -156,7 +157,7 @@ def defaults_entry(calibration: Calibration, *, server: ServerName) -> DefaultsE
 
 def _that_defaults_hold(fit: Fit) -> Fit:
     """Return the fit, or the blackbox beside it where defaults cannot hold what was chosen."""
-    if fit.model not in ("physics", "profiled") or not fit.blackbox:
+    if fit.config.latency.fitting is not Fitting.NEARBY or not fit.blackbox:
         return fit
     latency = Blackbox(**{name: float(value) for name, value in (_blackbox_of(fit) or {}).items()})
     return replace(fit, config=replace(fit.config, latency=latency), coefficients=fit.blackbox, blackbox=())

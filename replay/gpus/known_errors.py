@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from replay.model.shape import ModelShape
-from sim import LatencyModel, Physics
+from sim import LatencyModel
 
 SHIPPED = Path(__file__).with_name("known_errors.yaml")
 
@@ -59,7 +59,7 @@ def known_error(shape: ModelShape, gpu: str, model: str, latency: LatencyModel) 
     if any(each.state or each.indexer or each.compression for each in shape.mixers):
         return None
     kind = "dense" if shape.experts is None else "MoE, MLA" if shape.attention.is_mla else "MoE"
-    if isinstance(latency, Physics) and latency.peak.num_experts and not latency.peak.experts_us:
+    if model == "physics" and latency.describes("expert_compute"):
         model = "physics, silicon-2026"
     rows = {each.points: each for each in known_errors() if each.model == model}
     own = rows.get(f"{kind}, {gpu}")

@@ -136,7 +136,7 @@ def _sessions(trace: Trace) -> _Sessions:
     names, rounds = trace.cells("session_id"), trace.cells("round_index")
     grows = names.is_known & rounds.is_known & trace.cells("new_input_tokens").is_known
     number = names.ranks()
-    order = np.lexsort((rounds.values, number, ~grows))[: int(grows.sum())]
+    order = trace.lineage.order[grows[trace.lineage.order]]
     first = np.arange(len(trace))
     begins = np.concatenate([np.ones(1, np.bool_), number[order][1:] != number[order][:-1]])[: len(order)]
     first[order] = order[np.flatnonzero(begins)][np.cumsum(begins) - 1]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 
 from replay.twin.config_write import name_of
-from sim.latency import operator_times
 from traces import ConfigError
 from traces.facts import AlignedRows, AnswerPart
 
@@ -46,10 +45,8 @@ class OperatorTimes(TypedDict):
 
 def check_has_operators(twin: TwinConfig) -> None:
     """Raise ConfigError for a latency model, of any pool, that knows of no operators."""
-    from sim.latency import Physics, Profiled, Roofline
-
     for pool in twin.cluster.pools:
-        if not isinstance(pool.latency, Physics | Profiled | Roofline):
+        if not pool.latency.has_operators:
             raise ConfigError(
                 f"--operator-times: got latency model {name_of(pool.latency)}, expected roofline, physics or profiled: "
                 "its coefficients belong to no operator"
@@ -71,7 +68,7 @@ def times_of(instances: Sequence[Instance], twin: TwinConfig) -> OperatorTimes:
 def _of_one(instance: Instance, latency: LatencyModel) -> tuple[int, dict[str, float]]:
     """Return the time of an instance's steps, and of each operator in them, µs."""
     batch, durations = instance.written.step_batches()
-    parts = operator_times(latency, batch) or {}
+    parts = latency.operators(batch) or {}
     return int(durations.sum()), {name: float(part.sum()) for name, part in parts.items()}
 
 
@@ -92,7 +89,7 @@ def operators_of_steps(steps: Sequence[Step], latency: LatencyModel) -> list[dic
     """Return what each operator took of each step, if anything, and the ``rest`` of its duration, µs."""
     from sim import batch_of_steps
 
-    parts = operator_times(latency, batch_of_steps(steps)) or {}
+    parts = latency.operators(batch_of_steps(steps)) or {}
     columns = {name: np.round(part, 3).tolist() for name, part in parts.items()}
     found = [{name: column[i] for name, column in columns.items() if column[i]} for i in range(len(steps))]
     for step, took in zip(steps, found, strict=True):

@@ -13,13 +13,11 @@ from sim import UNKNOWN_LIMIT, Images, Requests
 from traces import (
     TraceError,
     has_failed,
-    has_tree,
     image_lists,
     prompt_tokens,
     request_priorities,
     send_or_arrival_us,
     served_output,
-    session_tree,
 )
 from traces.strict.arguments import TRACE, takes
 
@@ -66,19 +64,8 @@ def requests_from_trace(
 
 
 def _lineage(trace: Trace) -> tuple[Int64s, Int64s] | None:
-    """Return (a number of each request that others follow, the number that each follows), -1 none; None: none follows.
-
-    Where no parent is named, a round follows the one before it.
-    """
-    rows = np.arange(len(trace))
-    if has_tree(trace.table):
-        before = session_tree(trace.table).parent
-    else:
-        session, rounds = trace.cells("session_id").codes()[0], trace.cells("round_index")
-        order = np.lexsort((rows, rounds.filled(0), session))
-        is_same = (session[order[1:]] == session[order[:-1]]) & (session[order[1:]] >= 0)
-        before = np.full(len(trace), -1, np.int64)
-        before[order[1:][is_same]] = order[:-1][is_same]
+    """Return (a number of each request that others follow, that of the one it follows), -1 none; None: none follows."""
+    before = trace.lineage.parent
     parents = np.unique(before[before >= 0])
     if len(parents) == 0:
         return None

@@ -22,7 +22,7 @@ from replay.twin.kv_cache.match_unit import UNIT, UNIT_KEY
 from replay.twin.kv_cache.retention_interval import INTERVAL, RETENTION_KEY
 from replay.twin.recorded_coefficients import Wanted
 from sim import DEFAULT_VERSION, KNOWN_VERSIONS, EngineConfig
-from sim.latency import Extended, Profiled
+from sim.latency import LATENCY_CLASSES
 
 RULES_VERSION = DEFAULT_VERSION
 """The vLLM version whose scheduling rules the engine follows if a file names none."""
@@ -74,7 +74,7 @@ def latency_keys() -> tuple[Key, ...]:
     """Return the keys of ``latency``, as what holds their values has them."""
     holders: Holders = {
         "": (Checkpoint,),
-        "coefficients": (Extended, Profiled),
+        "coefficients": tuple(LATENCY_CLASSES.values()),
         "fitted_range": (FittedRange,),
         "pace": (Pace,),
         "held_out": (HeldOut,),

@@ -13,14 +13,12 @@ from replay.twin.defaults_write import number, quoted
 from replay.twin.drafts import TIME
 from replay.twin.fitted.fitted_tiles import tiles_lines
 from replay.twin.hardware import peak_lines
-from replay.twin.keys.latency_keys import EXTENDED_MEANINGS, LATENCY_CLASSES
 from replay.twin.kv_cache.groups import GROUPS, groups_text
 from replay.twin.kv_cache.match_unit import UNIT
 from replay.twin.kv_cache.retention_interval import ALL, INTERVAL
-from replay.twin.latency import analytic_coefficients
 from replay.twin.own.custom_model import place_of
 from sim import UNBOUNDED, EngineConfig
-from sim.latency import ALPHAS, VIDURS, Blackbox, Extended, LatencyModel, Profiled
+from sim.latency import LATENCY_CLASSES, VIDURS, Fitting, LatencyModel
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -79,35 +77,24 @@ def name_of(latency: LatencyModel) -> str:
 
 def _latency_lines(latency: LatencyModel) -> list[str]:
     """Return the latency section's keys other than the model's name."""
-    if isinstance(latency, Profiled):
-        lines = [f"    {name}: {number(value)}" for name, value in coefficients_of(latency).items()]
-        lines += [
-            f"    {name}: {getattr(latency, name)!r}"
-            for name in ("scale", "step", *VIDURS)
-            if name not in VIDURS or getattr(latency, name)
-        ]
-        return [f"  table: {quoted(latency.origin)}", "  coefficients:", *lines]
-    if not isinstance(latency, Blackbox):
-        names = [name for name in analytic_coefficients(type(latency)) if name not in ALPHAS]
-        ways = {name: value for name, value in coefficients_of(latency).items() if name in ALPHAS}
-        coefficients = [f"    {name}: {number(value)}" for name, value in ways.items()]
-        coefficients += [f"    {name}: {getattr(latency, name)!r}" for name in names]
-        peak = getattr(latency, "peak", None)
-        return ["  coefficients:", *coefficients, *(peak_lines(peak) if peak is not None else [])]
-    coefficients = [f"    {name}: {number(value)}" for name, value in coefficients_of(latency).items()]
-    extra = EXTENDED_MEANINGS if isinstance(latency, Extended) else ()
+    table, peak = latency.table_file, getattr(latency, "peak", None)
+    own = {name: getattr(latency, name) for name in latency.coefficient_names() if name not in COEFFICIENTS}
+    if latency.fitting is Fitting.FREELY:
+        own = {name: float(value) for name, value in own.items()}
     return [
+        *(() if table is None else (f"  table: {quoted(table)}",)),
         "  coefficients:",
-        *coefficients,
-        *(f"    {name}: {float(getattr(latency, name))!r}" for name in extra),
-        *(tiles_lines(latency.tiles) if isinstance(latency, Extended) else ()),
+        *(f"    {name}: {number(value)}" for name, value in coefficients_of(latency).items()),
+        *(f"    {name}: {value!r}" for name, value in own.items() if value or name not in VIDURS),
+        *tiles_lines(latency.tile_factors),
+        *(() if peak is None else peak_lines(peak)),
     ]
 
 
 def config_digest(config: TwinConfig) -> str:
     """Return a digest of a configuration, the same for every way of writing its file."""
     digest = hashlib.sha256(dump_config(config).encode())
-    if isinstance(config.latency, Profiled):  # its file may change under the same name
+    if config.latency.table_file is not None:  # its file may change under the same name
         digest.update(config.latency.engine_terms().tobytes())
     return digest.hexdigest()[:16]
 

@@ -16,7 +16,6 @@ from replay.twin.kv_cache.groups import (
     has_no_drafts,
     read_method,
 )
-from sim.latency import Profiled
 from traces import ConfigError
 from traces.strict.yaml_nodes import place
 
@@ -103,8 +102,7 @@ def with_drafting(
     """
     section = root.section("engine")
     is_written = section is not None and TIME in section
-    goes_by_gpu = hasattr(model, "peak") or isinstance(model, Profiled)
-    if drafter is None or hardware is None or is_written or not goes_by_gpu:
+    if drafter is None or hardware is None or is_written or not model.goes_by_gpu:
         return engine, ()
     from replay.model.drafting.draft_times import draft_us
 

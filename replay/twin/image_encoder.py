@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from sim.latency import Profiled
-
 if TYPE_CHECKING:
     from replay.model.encoders.encoder_times import EncoderTimes
     from replay.model.layout import Hardware
@@ -62,8 +60,7 @@ def times_of_model(
 
     Also None with fitted coefficients: how they relate to a GPU is not known.
     """
-    goes_by_gpu = hasattr(model, "peak") or isinstance(model, Profiled)
-    if shape.vision is None or hardware is None or not goes_by_gpu:
+    if shape.vision is None or hardware is None or not model.goes_by_gpu:
         return None
     from replay.model.encoders.encoder_kernels import on_gpus
     from replay.model.encoders.encoder_times import encoder_times

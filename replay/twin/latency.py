@@ -22,7 +22,7 @@ from replay.twin.fitted.fitted_tiles import KEY as TILES
 from replay.twin.fitted.fitted_tiles import check_has_tiles, read_tiles
 from replay.twin.hardware import peak_of, read_shape
 from replay.twin.keys.key import keys_held_by, names_under
-from replay.twin.keys.latency_keys import ANALYTIC, EXTENDED_MEANINGS, LATENCY, LATENCY_MODELS
+from replay.twin.keys.latency_keys import EXTENDED_MEANINGS, LATENCY, LATENCY_MODELS
 from replay.twin.keys.read_keys import refuse_missing, values_of
 from replay.twin.own.custom_model import build, load_class
 from replay.twin.profiled_table import LEARNED, StepTableFile, read_profiled, read_step_tables
@@ -36,7 +36,16 @@ from replay.twin.recorded_coefficients import (
 )
 from replay.twin.step_tables.shipped_tables import ShippedTable, table_called, table_for
 from sim import DEFAULT_VERSION, InvalidConfig, minor_version
-from sim.latency import ALPHAS, Blackbox, Extended, LatencyModel, PeakTimes, Physics
+from sim.latency import (
+    ALPHAS,
+    LATENCY_CLASSES,
+    Analytic,
+    Blackbox,
+    Extended,
+    LatencyModel,
+    PeakTimes,
+    Physics,
+)
 from traces import ConfigError
 from traces.strict.section import Section, read_section
 from traces.strict.whole_file import is_a_file
@@ -117,7 +126,7 @@ def read_latency(
         shape=_shape_on(read_shape(section, folder=folder), root, hardware),
         seed=seed,
     )
-    return _READERS.get(written, _read_own)(asked)
+    return _READERS.get(written, _read_by_fields)(asked)
 
 
 def _shape_on(shape: ModelShape | None, root: Section, hardware: Hardware | None) -> ModelShape | None:
@@ -234,14 +243,6 @@ def _read_extended(section: Section, *, seed: int) -> Extended:
     return Extended(**values, seed=seed)  # type: ignore[arg-type]  # decimals are numbers, too
 
 
-def _read_roofline(asked: Asked) -> Chosen:
-    return _read_analytic(asked, "roofline")
-
-
-def _read_physics(asked: Asked) -> Chosen:
-    return _read_analytic(asked, "physics")
-
-
 def _read_analytic(asked: Asked, name: str) -> Chosen:
     """Return roofline or physics, and a note on what it adds to every first token if no value is given."""
     peak = peak_of(asked.root, asked.latency, shape=asked.shape, hardware=asked.hardware)
@@ -294,9 +295,12 @@ def _shipped_table(asked: Asked, named: str | None) -> ShippedTable | None:
     return table_for(asked.shape, asked.hardware, vllm_version=version)
 
 
-def _read_own(asked: Asked) -> Chosen:
-    """Return a model of the user's own, from a file beside TWIN.yaml or an installed module."""
-    cls = load_class(asked.latency, folder=asked.folder)
+def _read_by_fields(asked: Asked) -> Chosen:
+    """Return a model whose coefficients are its fields: one of ours, or the user's own, from a file or a module."""
+    name = str(asked.latency.text("model"))
+    cls = LATENCY_CLASSES.get(name) or load_class(asked.latency, folder=asked.folder)
+    if name in LATENCY_CLASSES and issubclass(cls, Analytic):
+        return _read_analytic(asked, name)
     needs_peak = any(field.name == "peak" for field in fields(cls))
     peak = None
     if needs_peak:
@@ -306,7 +310,7 @@ def _read_own(asked: Asked) -> Chosen:
 
 def _analytic(asked: Asked, model: str, peak: PeakTimes) -> LatencyModel:
     """Return roofline or physics with the coefficients that are given; the others are the model's own."""
-    cls = ANALYTIC[model]
+    cls = LATENCY_CLASSES[model]
     node = asked.latency.nodes.get("coefficients")
     if model == "physics" and node is not None and isinstance(node.value, str):
         sets = physics_sets()
@@ -322,7 +326,7 @@ def _analytic(asked: Asked, model: str, peak: PeakTimes) -> LatencyModel:
     section = asked.latency.section("coefficients")
     given |= _launch(asked, section)
     if section is not None:
-        section.refuse_unknown(analytic_coefficients(cls))
+        section.refuse_unknown(cls.coefficient_names())
         for name in section.nodes:
             value = section.decimal(name, expected="a number >= 0")
             given[name] = (
@@ -331,7 +335,7 @@ def _analytic(asked: Asked, model: str, peak: PeakTimes) -> LatencyModel:
                 else (int(value or 0) if name == "max_capture_size" else float(value or 0))
             )
     try:
-        return cls(peak=peak, seed=asked.seed, **given)  # type: ignore[arg-type]
+        return cls(peak=peak, seed=asked.seed, **given)  # type: ignore[arg-type, call-arg]  # one that is Analytic
     except InvalidConfig as error:
         name = str(error).partition(":")[0]
         where = section if section is not None and name in section else asked.latency
@@ -351,15 +355,10 @@ def _launch(asked: Asked, coefficients: Section | None) -> dict[str, float]:
     return {"all_reduce_us": launch}
 
 
-def analytic_coefficients(cls: type[LatencyModel]) -> tuple[str, ...]:
-    """Return the names of the coefficients that roofline or physics takes."""
-    return tuple(field.name for field in fields(cls) if field.name not in ("peak", "seed"))
-
-
 @lru_cache(maxsize=1)
 def physics_sets() -> dict[str, dict[str, float]]:
     """Return the named sets of coefficients for physics that ship."""
-    known = set(analytic_coefficients(Physics))
+    known = Physics.coefficient_names()
     sets: dict[str, dict[str, float]] = {}
     for item in read_section(LEARNED).sections("sets"):
         section = item.section("coefficients")
@@ -493,7 +492,5 @@ _READERS = {
     "auto": _read_auto,
     "blackbox": _read_fitted,
     "extended": _read_fitted,
-    "physics": _read_physics,
     "profiled": _read_profiled,
-    "roofline": _read_roofline,
 }

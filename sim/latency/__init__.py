@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sim.latency.batch import StepBatch
     from sim.latency.blackbox import Blackbox
+    from sim.latency.by_name import LATENCY_CLASSES
     from sim.latency.contract import check_own_model
     from sim.latency.extended import Extended, check_tiles
-    from sim.latency.latency_model import ALPHAS, LARGEST_US, LatencyModel
-    from sim.latency.operators import operator_times
+    from sim.latency.latency_model import ALPHAS, LARGEST_US, CoefficientFacts, Fitting, LatencyModel
     from sim.latency.paced import Paced, at_pace
     from sim.latency.peak import PeakTimes
     from sim.latency.physics import Physics
@@ -23,12 +23,15 @@ __all__ = [
     "ALPHAS",
     "COLLECTIVE",
     "LARGEST_US",
+    "LATENCY_CLASSES",
     "OPTIONAL",
     "TABLES",
     "VIDURS",
     "Analytic",
     "Blackbox",
+    "CoefficientFacts",
     "Extended",
+    "Fitting",
     "Floats",
     "LatencyModel",
     "Paced",
@@ -41,7 +44,6 @@ __all__ = [
     "axis_knots",
     "check_own_model",
     "check_tiles",
-    "operator_times",
     "throttled_us",
 ]
 
@@ -50,9 +52,12 @@ _HOMES = {
     "Analytic": "sim.latency.roofline",
     "Blackbox": "sim.latency.blackbox",
     "COLLECTIVE": "sim.latency.profiled",
+    "CoefficientFacts": "sim.latency.latency_model",
     "Extended": "sim.latency.extended",
+    "Fitting": "sim.latency.latency_model",
     "Floats": "sim.latency.profiled",
     "LARGEST_US": "sim.latency.latency_model",
+    "LATENCY_CLASSES": "sim.latency.by_name",
     "LatencyModel": "sim.latency.latency_model",
     "Paced": "sim.latency.paced",
     "OPTIONAL": "sim.latency.profiled",
@@ -67,7 +72,6 @@ _HOMES = {
     "axis_knots": "sim.latency.profiled",
     "check_own_model": "sim.latency.contract",
     "check_tiles": "sim.latency.extended",
-    "operator_times": "sim.latency.operators",
     "throttled_us": "sim.latency.throttling",
 }
 

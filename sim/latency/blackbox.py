@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
 from sim.latency.batch import StepBatch
-from sim.latency.latency_model import BLACKBOX, Int64s, LatencyModel, Number, divided_half_even, scaled
+from sim.latency.latency_model import (
+    BLACKBOX,
+    LARGEST_US,
+    Fitting,
+    Int64s,
+    LatencyModel,
+    Number,
+    coefficient,
+    divided_half_even,
+    scaled,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,9 +31,31 @@ class Blackbox(LatencyModel):
     once, half to even. Raises InvalidConfig on a negative or endless coefficient.
     """
 
-    beta0: Number = 0
-    beta1: Number = 0
-    beta2: Number = 0
+    fitting: ClassVar[Fitting] = Fitting.FREELY
+    in_words: ClassVar[str] = "A step lasts beta0 + beta1 · prefill tokens + beta2 · decode tokens"
+
+    beta0: Number = field(
+        default=0,
+        metadata=coefficient("µs/step", meaning="µs per step.", default="required", most=LARGEST_US["beta0"]),
+    )
+    beta1: Number = field(
+        default=0,
+        metadata=coefficient(
+            "µs/prefill token",
+            meaning="µs per prefill token computed in the step (cache hits are not).",
+            default="required",
+            most=LARGEST_US["beta1"],
+        ),
+    )
+    beta2: Number = field(
+        default=0,
+        metadata=coefficient(
+            "µs/decode token",
+            meaning="µs per decode token of the step.",
+            default="required",
+            most=LARGEST_US["beta2"],
+        ),
+    )
 
     def __post_init__(self) -> None:
         """Check all."""

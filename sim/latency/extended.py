@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from sim.config import InvalidConfig
 from sim.latency.batch import StepBatch
 from sim.latency.blackbox import Blackbox
-from sim.latency.latency_model import BLACKBOX, EXTENDED, Int64s
+from sim.latency.latency_model import BLACKBOX, EXTENDED, Int64s, LatencyModel, coefficient
 from sim.latency.throttling import throttled_us
 
 MICROSECONDS_PER_SECOND = 1_000_000
@@ -49,29 +50,111 @@ class Extended(Blackbox):
     number), and in a cluster of the instance. Computed in float64, rounded once to µs, half to even.
     """
 
-    beta3: float = 0.0
-    beta4: float = 0.0
-    beta5: float = 0.0
-    floor: float = 0.0
-    kappa: float = 0.0
-    u0: float = 0.0
-    tau_s: float = 1.0
-    concavity: float = 0.0
-    sigma: float = 0.0
+    fit_terms: ClassVar[tuple[str, ...]] = ("beta3", "beta4", "floor", "concavity", "kappa", "u0", "tau_s")
+    in_words: ClassVar[str] = (
+        "A step lasts beta0 + √(floor² + (beta1 · tokens · s)²) + beta4 · pairs attended to · s + beta2 · "
+        "decode tokens^(1 - concavity) + beta3 · context they read, s = 1 + kappa · (the share of the last tau_s "
+        "seconds spent computing, as far as it is above u0)"
+    )
+
+    beta3: float = field(
+        default=0.0,
+        metadata=coefficient("µs/context token read", meaning="µs per KV entry that decodes read."),
+    )
+    beta4: float = field(
+        default=0.0,
+        metadata=coefficient(
+            "µs/(query, key) pair", meaning="µs per (query, key) pair that prefills attend to."
+        ),
+    )
+    beta5: float = field(
+        default=0.0, metadata=coefficient("µs/prefilling request", meaning="µs per prefilling request.")
+    )
+    floor: float = field(
+        default=0.0,
+        metadata=coefficient(
+            "µs/step",
+            meaning="µs that a step's dense part lasts at least: reading the weights. Decode tokens are in it, too.",
+        ),
+    )
+    kappa: float = field(
+        default=0.0,
+        metadata=coefficient(
+            "per unit of duty",
+            meaning="Slowdown of the dense and attention parts per share of recent time above `u0` that the "
+            "GPU computed.",
+        ),
+    )
+    u0: float = field(
+        default=0.0,
+        metadata=coefficient(
+            "share of time",
+            meaning="Share of recent time spent computing above which the GPU slows down (its power limit); 0 to 1.",
+            most=1.0,
+        ),
+    )
+    tau_s: float = field(
+        default=1.0, metadata=coefficient("s", meaning="Seconds over which that share of time is averaged.")
+    )
+    concavity: float = field(
+        default=0.0,
+        metadata=coefficient(
+            "1 - exponent",
+            meaning="How much less each further decoding sequence costs: `beta2` counts D^(1 - concavity); 0 to 1.",
+            most=0.9,
+        ),
+    )
+    sigma: float = field(
+        default=0.0,
+        metadata=coefficient(
+            "of log(step time)",
+            meaning="Scatter of step times: lognormal with mean 1, from `seed` and the step's number.",
+        ),
+    )
     seed: int = 0
     tiles: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
         """Check all; raises InvalidConfig."""
         Blackbox.__post_init__(self)
-        for field in (each for each in fields(self) if each.name != "tiles"):
-            value = float(getattr(self, field.name))
+        for name in (each.name for each in fields(self) if each.name != "tiles"):
+            value = float(getattr(self, name))
             if not np.isfinite(value) or value < 0:
-                raise InvalidConfig(f"{field.name}: got {value!r}, expected a number >= 0")
+                raise InvalidConfig(f"{name}: got {value!r}, expected a number >= 0")
         for name in SHARES:
             if getattr(self, name) > 1:
                 raise InvalidConfig(f"{name}: got {getattr(self, name)!r}, expected a share in [0, 1]")
         check_tiles(self.tiles)
+
+    @classmethod
+    def of(cls, model: LatencyModel) -> Extended:
+        """Return a model that is fitted freely as an extended one: its coefficients, and none of the further terms."""
+        if isinstance(model, Extended):
+            return model
+        return cls(**{each.name: getattr(model, each.name) for each in fields(model)})
+
+    @property
+    def scatter(self) -> float:
+        """``sigma``."""
+        return self.sigma
+
+    @property
+    def tile_factors(self) -> tuple[tuple[int, float], ...]:
+        """``tiles``."""
+        return self.tiles
+
+    def scattered(self, sigma: float, *, seed: int | None = None) -> Self:
+        """Return the model with another ``sigma``; ``seed``: None leaves the model's own."""
+        return replace(self, sigma=sigma, seed=self.seed if seed is None else seed)
+
+    def with_terms(self, names: Collection[str]) -> Self:
+        """Return the model with those of ``fit_terms`` alone, the others at their defaults."""
+        left_out = set(self.fit_terms) - set(names)
+        return replace(self, **{each.name: each.default for each in fields(self) if each.name in left_out})  # type: ignore[arg-type]  # numbers
+
+    def with_tiles(self, tiles: tuple[tuple[int, float], ...]) -> Self:
+        """Return the model with other factors of its products."""
+        return replace(self, tiles=tiles)
 
     @property
     def engine_kind(self) -> int:

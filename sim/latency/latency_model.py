@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields
 from decimal import ROUND_HALF_EVEN, Decimal
+from enum import Enum
 from functools import lru_cache
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +39,46 @@ LARGEST_US = {
     "beta2": 10**6,
 }
 """Beyond 1000 s, or 1 s per token, is a mistake of unit; times nine million tokens it would overflow int64."""
+
+HANDED_ON_US = 100.0
+"""How long a front end takes for each output that it hands on, about: 125 µs before an H100 (docs/validation.md)."""
+
+
+NO_COEFFICIENTS = ("peak", "seed", "tiles")
+"""Fields of models that TWIN.yaml gives beside the coefficients."""
+
+
+class Fitting(Enum):
+    """How a fit finds the coefficients of a model.
+
+    ``NOT``: they stay as configured. ``FREELY``: from the traces, where nothing is known of them before. ``NEARBY``:
+    near those that are configured, each as far from there as its prior allows.
+    """
+
+    NOT = "not"
+    FREELY = "freely"
+    NEARBY = "nearby"
+
+
+@dataclass(frozen=True, slots=True)
+class CoefficientFacts:
+    """What is said of one coefficient, beside the field that holds it.
+
+    ``unit``: as reports show it. ``meaning``: on the reference page of TWIN.yaml; empty of one that it does not list.
+    ``default``: as that page tells it, where it is not the field's. ``most``: the largest value that a fit tries.
+    ``prior``: its plausible error, the standard deviation of its log; None of a choice, which no fit varies.
+    """
+
+    unit: str
+    meaning: str = ""
+    default: str | None = None
+    most: float = np.inf
+    prior: float | None = None
+
+
+def coefficient(unit: str, **said: Any) -> dict[str, CoefficientFacts]:  # noqa: ANN401 - as ``CoefficientFacts`` has them
+    """Return the metadata of the field of a coefficient: what is said of it."""
+    return {"said": CoefficientFacts(unit, **said)}
 
 
 def scaled(value: Number, name: str) -> int:
@@ -77,17 +120,124 @@ class LatencyModel:
     ``k·alpha2`` after its step, the first one another ``alpha3·place`` later: a server's front end hands on the outputs
     of a step one after another, and a request that is new is among the last of them. Each is rounded once, half to
     even. Raises InvalidConfig on a negative or endless one.
+
+    ``fitting``: how its coefficients are found; ``fit_terms``: those that a free fit varies beside blackbox's, and
+    ``first_guesses``, µs, where a fit begins with those that are 0. ``has_operators``: whether it knows of them.
+    ``in_words``: how long a step takes, a sentence.
     """
 
-    alpha0: Number = 0
-    alpha1: Number = 0
-    alpha2: Number = 0
-    alpha3: Number = 0
+    fitting: ClassVar[Fitting] = Fitting.NOT
+    fit_terms: ClassVar[tuple[str, ...]] = ()
+    first_guesses: ClassVar[Mapping[str, float]] = MappingProxyType({})
+    has_operators: ClassVar[bool] = False
+    in_words: ClassVar[str] = ""
+
+    alpha0: Number = field(
+        default=0,
+        metadata=coefficient(
+            "µs",
+            meaning="µs from a request's arrival until it joins the queue.",
+            default="required",
+            most=LARGEST_US["alpha0"],
+            prior=0.7,
+        ),
+    )
+    alpha1: Number = field(
+        default=0,
+        metadata=coefficient(
+            "µs/prompt token",
+            meaning="The same, per prompt token (prefix included).",
+            default="required",
+            most=LARGEST_US["alpha1"],
+            prior=0.7,
+        ),
+    )
+    alpha2: Number = field(
+        default=0,
+        metadata=coefficient(
+            "µs/output token",
+            meaning="µs per output token: the k-th is seen k·alpha2 after its step; the clock does not move.",
+            default="required",
+            most=LARGEST_US["alpha2"],
+            prior=0.7,
+        ),
+    )
+    alpha3: Number = field(
+        default=0,
+        metadata=coefficient(
+            "µs/output of its step",
+            meaning="µs per output: the front end hands on a step's outputs one after another, and the first token of "
+            "a request comes after those of the requests that were there before. Every first token is seen so much "
+            "later, times its place among its step's outputs.",
+            most=LARGEST_US["alpha3"],
+            prior=0.7,
+        ),
+    )
 
     def __post_init__(self) -> None:
         """Check the four."""
         for name in ALPHAS:
             scaled(getattr(self, name), name)
+
+    @classmethod
+    def coefficients(cls) -> dict[str, CoefficientFacts]:
+        """Return what is said of the model's coefficients, by name, in the order of its fields."""
+        return {each.name: each.metadata["said"] for each in fields(cls) if "said" in each.metadata}
+
+    @classmethod
+    def coefficient_names(cls) -> tuple[str, ...]:
+        """Return the names of the coefficients that TWIN.yaml gives, in the order of the fields."""
+        return tuple(each.name for each in fields(cls) if each.name not in NO_COEFFICIENTS)
+
+    @property
+    def goes_by_gpu(self) -> bool:
+        """Whether steps follow from the model and its GPU; fitted coefficients are those of a whole server."""
+        return hasattr(self, "peak")
+
+    @property
+    def table_file(self) -> str | None:
+        """The file that its step times come from, if they do."""
+        return None
+
+    @property
+    def scatter(self) -> float:
+        """How step times scatter: the standard deviation of their log."""
+        return 0.0
+
+    @property
+    def tile_factors(self) -> tuple[tuple[int, float], ...]:
+        """How much longer products take than a smooth curve says: (tokens of a step, factor)."""
+        return ()
+
+    def describes(self, name: str) -> bool:
+        """Return whether this server has the part that a coefficient is about."""
+        return name in self.coefficients()
+
+    def scattered(self, sigma: float, *, seed: int | None = None) -> Self:  # noqa: ARG002 - for those that scatter
+        """Return the model whose step times scatter by ``sigma``; itself where it has no scatter.
+
+        ``seed``: None leaves the model's own.
+        """
+        return self
+
+    def with_terms(self, names: Collection[str]) -> Self:  # noqa: ARG002 - for those that have terms
+        """Return the model with those of ``fit_terms`` alone, the others at the value that leaves them out."""
+        return self
+
+    def with_tiles(self, tiles: tuple[tuple[int, float], ...]) -> Self:  # noqa: ARG002 - for those that have tiles
+        """Return the model with other factors of its products; itself where it has none."""
+        return self
+
+    def unpadded(self) -> Self:
+        """Return the model of an engine without CUDA graphs, which pads no step to the size of one."""
+        return self
+
+    def operators(self, batch: StepBatch) -> dict[str, NDArray[np.float64]] | None:  # noqa: ARG002 - for those that know
+        """Return what each operator takes of each step [n], float64 µs; None where it knows of none.
+
+        Without scatter, and unrounded.
+        """
+        return None
 
     @property
     def engine_kind(self) -> int:

@@ -1,21 +1,23 @@
-"""Where the time of steps goes, operator by operator, by the models that know of operators.
+"""Where the time of steps goes, operator by operator, by the models that follow from ``PeakTimes``.
 
-Parts add up to the step. Where products hide the reading of weights, their common time √(x² + y² + 2·exposed·x·y) is
-divided as x·(x + exposed·y) to y·(y + exposed·x), which add up to its square.
+``matmul`` and ``weights``, products and what reading the weights adds to them, ``experts`` and ``expert_weights``
+likewise, ``vectors`` through memory between them, ``lm_head``, ``prefill_attention``, ``decode_attention``,
+``collectives``, ``requests`` (per request of the step), ``overhead`` (per layer and step) and ``cpu``, what of the
+scheduling process is not hidden behind the GPU. Parts add up to the step. Where products hide the reading of weights,
+their common time √(x² + y² + 2·exposed·x·y) is divided as x·(x + exposed·y) to y·(y + exposed·x), which add up to its
+square.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.latency.batch import StepBatch
-from sim.latency.latency_model import LatencyModel
-from sim.latency.profiled import Profiled
-from sim.latency.roofline import Analytic
+from sim.latency.peak import PeakTimes
 from sim.latency.tabulated import StepTable, looked_up_column
 
 Floats = NDArray[np.float64]
@@ -31,23 +33,21 @@ COLLECTIVES: Final = (
 )
 
 
-def operator_times(model: LatencyModel, batch: StepBatch) -> Operators | None:
-    """Return what each operator takes of each step, float64 µs; None for a model that knows of none.
+class AtPeak(Protocol):
+    """A latency model that follows from ``PeakTimes``: a dataclass."""
 
-    Roofline and physics: ``matmul`` and ``weights``, products and what reading the weights adds to them, ``experts``
-    and ``expert_weights`` likewise, ``vectors`` through memory between them, ``lm_head``, ``prefill_attention``,
-    ``decode_attention``, ``collectives``, ``requests`` (per request of the step), ``overhead`` (per layer and step) and
-    ``cpu``, what of the scheduling process is not hidden behind the GPU. Profiled: the components that its tables are
-    made of (``vtwin predictor train`` lists them), and ``between_steps``. Without scatter, and unrounded.
-    """
-    if isinstance(model, Analytic):
-        return _of_analytic(model, batch)
-    if isinstance(model, Profiled):
-        return model.operators(batch)
-    return None
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def peak(self) -> PeakTimes:
+        """What each part takes at the GPU's peak."""
+
+    def step_table(self) -> StepTable:
+        """Return the model as the engine takes it."""
 
 
-def _of_analytic(model: Analytic, batch: StepBatch) -> Operators:
+def operators_at_peak(model: AtPeak, batch: StepBatch) -> Operators:
+    """Return what each operator takes of each step [n], float64 µs, without scatter and unrounded."""
     table = model.step_table()
     tokens = batch.num_prefill_tokens + batch.num_decode_tokens
     has_tokens = tokens > 0
@@ -70,7 +70,7 @@ def _of_analytic(model: Analytic, batch: StepBatch) -> Operators:
     return {name: np.where(has_tokens, part, 0.0) for name, part in parts.items()}
 
 
-def _columns(model: Analytic, table: StepTable) -> tuple[Operators, Operators, Operators]:
+def _columns(model: AtPeak, table: StepTable) -> tuple[Operators, Operators, Operators]:
     """Return the columns of a model's table, each divided among the operators in it.
 
     The columns are linear in ``PeakTimes``, so that a part is what goes when its times at the peak are taken away.
@@ -79,7 +79,7 @@ def _columns(model: Analytic, table: StepTable) -> tuple[Operators, Operators, O
     no_experts = replace(peak, expert_matmul=0.0, expert_weights=0.0, experts_tokens=(), experts_us=())
     without_experts = replace(model, peak=no_experts).step_table()
     silent = replace(peak, **dict.fromkeys(COLLECTIVES, 0))  # type: ignore[arg-type]  # numbers all
-    without_collectives = replace(model, peak=silent, all_reduce_us=0.0).step_table()  # type: ignore[call-arg]
+    without_collectives = replace(model, peak=silent, all_reduce_us=0.0).step_table()
     without_vectors = replace(model, peak=replace(peak, activation=0.0, kv_write=0.0)).step_table()
     collectives = table.rest - without_collectives.rest
     vectors = table.rest - without_vectors.rest

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
 
 import numpy as np
 
 from sim.config import InvalidConfig
+from sim.latency.latency_model import HANDED_ON_US, Fitting, coefficient
 from sim.latency.peak import Floats
 from sim.latency.roofline import Analytic
 from sim.latency.tabulated import StepTable
+
+PARTS: Final = {
+    "experts_measured": "experts_us",
+    "block_us": "block_layers",
+    "latent_us": "latent_layers",
+    "norm_us": "norm_layers",
+}
+"""Coefficients, and the peak time without which they describe nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,31 +43,38 @@ class Physics(Analytic):
     much of the shorter of products and reading is not hidden behind the other.
     """
 
-    prefill_compute: float = 1.0
-    decode_compute: float = 1.0
-    expert_compute: float = 1.0
-    prefill_attention: float = 1.0
-    decode_attention: float = 1.0
-    prefill_kv: float = 1.0
-    decode_kv: float = 1.0
-    weights: float = 1.0
-    expert_weights: float = 1.0
-    experts_measured: float = 1.0
-    head: float = 1.0
-    activation: float = 1.0
-    tensor_parallel: float = 1.0
-    expert_tile: float = 0.0
-    layer_us: float = 0.0
-    moe_layer_us: float = 0.0
-    interleaved_moe_layer_us: float = 0.0
-    block_us: float = 0.0
-    latent_us: float = 0.0
-    norm_us: float = 0.0
-    all_reduce_us: float = 0.0
-    request_us: float = 0.0
-    step_us: float = 0.0
-    cpu_step_us: float = 0.0
-    cpu_request_us: float = 0.0
+    fitting: ClassVar[Fitting] = Fitting.NEARBY
+    first_guesses: ClassVar[Mapping[str, float]] = {"alpha3": HANDED_ON_US}
+    in_words: ClassVar[str] = (
+        "A step lasts what each of its parts takes at the GPU's peak, times a correction (x peak), and overheads per "
+        "layer, collective, request and step"
+    )
+
+    prefill_compute: float = field(default=1.0, metadata=coefficient("x peak", prior=0.4))
+    decode_compute: float = field(default=1.0, metadata=coefficient("x peak", prior=0.4))
+    expert_compute: float = field(default=1.0, metadata=coefficient("x peak", prior=0.6))
+    prefill_attention: float = field(default=1.0, metadata=coefficient("x peak", prior=0.5))
+    decode_attention: float = field(default=1.0, metadata=coefficient("x peak", prior=0.5))
+    prefill_kv: float = field(default=1.0, metadata=coefficient("x peak", prior=0.5))
+    decode_kv: float = field(default=1.0, metadata=coefficient("x peak", prior=0.4))
+    weights: float = field(default=1.0, metadata=coefficient("x peak", prior=0.25))
+    expert_weights: float = field(default=1.0, metadata=coefficient("x peak", prior=0.4))
+    experts_measured: float = field(default=1.0, metadata=coefficient("x table", prior=0.2))
+    head: float = field(default=1.0, metadata=coefficient("x peak", prior=0.4))
+    activation: float = field(default=1.0, metadata=coefficient("x peak", prior=0.6))
+    tensor_parallel: float = field(default=1.0, metadata=coefficient("x peak", prior=0.6))
+    expert_tile: float = field(default=0.0, metadata=coefficient("rows", prior=0.6))
+    layer_us: float = field(default=0.0, metadata=coefficient("µs/layer", prior=0.7))
+    moe_layer_us: float = field(default=0.0, metadata=coefficient("µs/layer", prior=0.7))
+    interleaved_moe_layer_us: float = field(default=0.0, metadata=coefficient("µs/layer", prior=0.7))
+    block_us: float = field(default=0.0, metadata=coefficient("µs/layer", prior=0.7))
+    latent_us: float = field(default=0.0, metadata=coefficient("µs/layer", prior=0.7))
+    norm_us: float = field(default=0.0, metadata=coefficient("µs/layer", prior=0.7))
+    all_reduce_us: float = field(default=0.0, metadata=coefficient("µs/collective", prior=0.7))
+    request_us: float = field(default=0.0, metadata=coefficient("µs/request", prior=0.8))
+    step_us: float = field(default=0.0, metadata=coefficient("µs/step", prior=0.8))
+    cpu_step_us: float = field(default=0.0, metadata=coefficient("µs/step", prior=0.8))
+    cpu_request_us: float = field(default=0.0, metadata=coefficient("µs/request", prior=0.8))
     cpu_exposed: float = 0.0
     exposed: float = 0.0
 
@@ -66,6 +84,17 @@ class Physics(Analytic):
         for name in ("exposed", "cpu_exposed"):
             if getattr(self, name) > 1:
                 raise InvalidConfig(f"{name}: got {getattr(self, name)!r}, expected a share in [0, 1]")
+
+    def describes(self, name: str) -> bool:
+        """Return whether this server has the part that a coefficient is about: experts, several GPUs."""
+        at_peak = self.peak
+        if name in ("expert_compute", "expert_weights", "expert_tile"):
+            return bool(at_peak.num_experts) and not at_peak.experts_us
+        if name in ("moe_layer_us", "interleaved_moe_layer_us"):
+            return bool(at_peak.num_experts)
+        if name in ("tensor_parallel", "all_reduce_us"):
+            return at_peak.tp > 1
+        return name not in PARTS or bool(getattr(at_peak, PARTS[name]))
 
     def _per_token(self) -> float:
         """Return the µs of what a step does once for each of its tokens, products aside."""

@@ -6,13 +6,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.config import InvalidConfig
 from sim.latency.batch import StepBatch
-from sim.latency.latency_model import ALPHAS, PROFILED, LatencyModel
+from sim.latency.latency_model import ALPHAS, HANDED_ON_US, PROFILED, Fitting, LatencyModel, coefficient
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -163,16 +164,60 @@ class Profiled(LatencyModel):
     InvalidConfig on what cannot be a time.
     """
 
+    fitting: ClassVar[Fitting] = Fitting.NEARBY
+    first_guesses: ClassVar[Mapping[str, float]] = {
+        "alpha0": 5_000.0,
+        "alpha1": 3.0,
+        "alpha3": HANDED_ON_US,
+        "step": 1_000.0,
+    }
+    has_operators: ClassVar[bool] = True
+    in_words: ClassVar[str] = (
+        "A step lasts step + scale · what the profile's tables say of its tokens, sequences, decodes and prefills"
+    )
+
     tokens_us: Floats
     sequences_us: Floats
     decode_us: Floats
     prefill_us: Floats
-    scale: float = 1.0
-    step: float = 0.0
-    decode_batching: float = 0.0
-    prefill_batching: float = 0.0
-    nccl_launch: float = 0.0
-    nccl_skew: float = 0.0
+    scale: float = field(
+        default=1.0, metadata=coefficient("x profile", meaning="Factor on the table's times.", prior=0.25)
+    )
+    step: float = field(
+        default=0.0,
+        metadata=coefficient("µs/step", meaning="µs per step in addition.", default="the table's", prior=0.8),
+    )
+    decode_batching: float = field(
+        default=0.0,
+        metadata=coefficient(
+            "x table",
+            meaning="Share by which attention of several decodes takes longer than the table's; only for grouped "
+            "queries. Vidur has 0.1.",
+            default="0",
+        ),
+    )
+    prefill_batching: float = field(
+        default=0.0,
+        metadata=coefficient(
+            "x table", meaning="The same for several prompts in a step. Vidur has 0.1.", default="0"
+        ),
+    )
+    nccl_launch: float = field(
+        default=0.0,
+        metadata=coefficient(
+            "µs/collective",
+            meaning="µs of CPU time for each all-reduce beside the measured time. Vidur has 20.",
+            default="0",
+        ),
+    )
+    nccl_skew: float = field(
+        default=0.0,
+        metadata=coefficient(
+            "µs/collective",
+            meaning="µs for each all-reduce, times tp^1.25: GPUs that wait for each other. Vidur has 0.",
+            default="0",
+        ),
+    )
     tp: int = 1
     num_collectives: float = 0.0
     origin: str = ""
@@ -215,6 +260,21 @@ class Profiled(LatencyModel):
     def __hash__(self) -> int:
         """Return a hash of where the tables came from: cheap, and equal where models are."""
         return hash((self.scale, self.step, self.tokens_us.shape))
+
+    @classmethod
+    def coefficient_names(cls) -> tuple[str, ...]:
+        """Return the ways in and out, and what is not in the file of the tables."""
+        return tuple(cls.coefficients())
+
+    @property
+    def goes_by_gpu(self) -> bool:
+        """The tables are one model's on one GPU."""
+        return True
+
+    @property
+    def table_file(self) -> str:
+        """``origin``."""
+        return self.origin
 
     @property
     def engine_kind(self) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sim.config import InvalidConfig
 from sim.latency.batch import StepBatch
 from sim.latency.latency_model import TABULATED, Int64s, LatencyModel, Number
+from sim.latency.operators import Operators, operators_at_peak
 from sim.latency.peak import PeakTimes
 from sim.latency.tabulated import StepTable
 
@@ -27,6 +28,8 @@ class Analytic(LatencyModel):
     ``max_capture_size``: steps of up to so many tokens run as CUDA graphs, padded to the next size that was captured.
     ``sigma``: step times scatter lognormally with mean 1, by (``seed``, step number).
     """
+
+    has_operators: ClassVar[bool] = True
 
     peak: PeakTimes
     max_capture_size: int = 512
@@ -58,6 +61,23 @@ class Analytic(LatencyModel):
         """Return what steps take, without scatter, int64 µs; one without tokens takes none."""
         has_tokens = batch.num_prefill_tokens + batch.num_decode_tokens > 0
         return np.where(has_tokens, np.rint(self.step_table().durations(batch)), 0).astype(np.int64)
+
+    @property
+    def scatter(self) -> float:
+        """``sigma``."""
+        return self.sigma
+
+    def scattered(self, sigma: float, *, seed: int | None = None) -> Self:
+        """Return the model with another ``sigma``; ``seed``: None leaves the model's own."""
+        return replace(self, sigma=sigma, seed=self.seed if seed is None else seed)
+
+    def unpadded(self) -> Self:
+        """Return the model that pads no step to a captured size."""
+        return replace(self, max_capture_size=0)
+
+    def operators(self, batch: StepBatch) -> Operators:
+        """Return what each operator takes of each step (``sim.latency.operators``), float64 µs."""
+        return operators_at_peak(self, batch)
 
     def among_ranks(self, of_experts: Floats, *, exchange: float) -> dict[str, Any]:
         """Return what a step table says of ranks that share experts, by its fields; nothing where none do."""

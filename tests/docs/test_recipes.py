@@ -74,6 +74,17 @@ twin.write_text("engine: {max_num_seqs: 4, num_gpu_blocks: 999}\\n"
 found = run(read_recorded(Path("traces/samples/azure_code_200.csv")), load_config(twin)).trace
 assert set(found.cells("instance").values.tolist()) == {"2"}
 """,
+    "Add a latency model": SIMULATED
+    + """
+from pathlib import Path
+from replay import load_config
+twin = Path(tmp, "twin.yaml")
+twin.write_text("engine: {max_num_seqs: 4, num_gpu_blocks: 99}\\n"
+                "latency: {model: even, coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, step_us: 7000}}\\n")
+model = load_config(twin).latency
+assert model.step_us == 7000
+assert took_us({}, adapters=(-1, -1), output=2, model=model) == [14_000, 14_000]
+""",
     "Add a GPU": """
 from replay.model.gpus import find_gpu
 assert find_gpu("example 96gb").bandwidth_gb_per_s == 2400

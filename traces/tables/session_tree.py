@@ -44,6 +44,49 @@ class SessionTree:
         return pairs[0], pairs[1]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lineage:
+    """How n requests stand in their sessions; one without a session is a session of its own. int64 [n] each.
+
+    ``session``: the first row of the request's session, which numbers it. ``order``: the rows by session and round,
+    equal rounds as they stand. ``rank``: the place in its session in that order, from 0. ``parent``: the row that the
+    request goes on from, -1 none: the one that it names; where no request names one, the one before it in the order.
+    """
+
+    session: Int64s
+    order: Int64s
+    rank: Int64s
+    parent: Int64s
+
+    @property
+    def first(self) -> Int64s:
+        """The row of rank 0 of each request's session."""
+        firsts = self.order[self.rank[self.order] == 0]
+        first_of = np.zeros_like(self.session)
+        first_of[self.session[firsts]] = firsts
+        return first_of[self.session]
+
+
+def lineage_of(table: Table) -> Lineage:
+    """Return how the requests stand in their sessions."""
+    codes, names = column_of(table, "session_id").codes()
+    rows = np.arange(len(codes))
+    at = np.full(len(names), len(rows))
+    np.minimum.at(at, codes[codes >= 0], rows[codes >= 0])
+    session = np.where(codes >= 0, np.append(at, 0)[codes], rows)
+    order = np.lexsort((column_of(table, "round_index").values, session))
+    begins = np.flatnonzero(np.diff(session[order], prepend=-1))
+    rank = np.empty(len(rows), np.int64)
+    rank[order] = rows - np.repeat(begins, np.diff(begins, append=len(rows)))
+    parent = np.full(len(rows), NOBODY, np.int64)
+    if has_tree(table):
+        parent = session_tree(table).parent
+    else:
+        later = np.flatnonzero(rank[order] > 0)
+        parent[order[later]] = order[later - 1]
+    return Lineage(session=session, order=order, rank=rank, parent=parent)
+
+
 def has_tree(table: Table) -> bool:
     """Return whether any request names another whose answer it waits for."""
     return bool(waits_for_named(table).any())

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sim import Extended, Physics
+from sim import Physics
 from traces import ConfigError
 
 if TYPE_CHECKING:
@@ -103,8 +103,8 @@ def known_tiles(known: KnownServer, config: TwinConfig) -> Tiles:
     """Return the tiles of the server's products: those of the twin's file, else from measured products."""
     from replay.model.matmuls import Tiles, tiles_of
 
-    if isinstance(config.latency, Extended) and config.latency.tiles:
-        return Tiles(factors=config.latency.tiles)
+    if config.latency.tile_factors:
+        return Tiles(factors=config.latency.tile_factors)
     if known.shape is None or known.gpu is None:
         return Tiles(reason=known.reason)
     return tiles_of(known.shape, known.gpu, tp=known.tp)

@@ -9,21 +9,18 @@ from types import MappingProxyType
 import numpy as np
 
 from calibrate.compare.bootstrap import Floats
-from calibrate.fit.objective.coefficients import COEFFICIENTS, decimals_of
+from calibrate.fit.objective.coefficients import COEFFICIENTS, MOST, decimals_of
 from calibrate.fit.objective.exposure import exposure_columns
 from calibrate.fit.objective.fit_trace import FitTrace
 from calibrate.fit.objective.priors import WAY_IN, Prior
 from calibrate.fit.objective.simulated_trace import SimulatedTrace, simulated
 from calibrate.run_to_run.normal_quantiles import deviation_of_median
-from sim import Blackbox, EngineConfig
-from sim.latency import LARGEST_US
+from sim import EngineConfig, LatencyModel
 
 NOISE = np.array([0.10, 0.03, 0.03, 0.03])
 """Relative spread taken for one request's TTFT, E2E, TPOT and completion before the fit has measured its own."""
 NOISE_LIMITS = (0.02, 0.30)
 """The measured spread is kept within these: below, rounding would dominate; above, a metric would not count."""
-MOST = {"u0": 1.0, "concavity": 0.9, **{name: float(most) for name, most in LARGEST_US.items()}}
-"""The largest value of a coefficient, where there is one."""
 NEVER_FINISHED = np.log(10.0)
 """Residual of a request that the simulator does not finish: as if it were ten times too slow."""
 
@@ -40,26 +37,30 @@ class FitObjective:
     traces: tuple[FitTrace, ...]
     engine: EngineConfig
     names: tuple[str, ...]
-    base: Blackbox
+    base: LatencyModel
     scale: Floats
     noise: Floats = field(default_factory=NOISE.copy)
     priors: Mapping[str, Prior] = field(default_factory=lambda: MappingProxyType({}))
 
-    def latency(self, theta: Floats) -> Blackbox:
+    def latency(self, theta: Floats) -> LatencyModel:
         """Return the latency model with these coefficients."""
         values = {
-            name: round(min(max(float(value), 0.0), MOST.get(name, np.inf)), decimals_of(name))
+            name: round(min(max(float(value), 0.0), MOST[name]), decimals_of(name))
             for name, value in zip(self.names, theta, strict=True)
         }
         return replace(self.base, **values)
 
     def most(self) -> Floats:
         """Return the largest value of each coefficient, infinite where there is no limit."""
-        return np.array([MOST.get(name, np.inf) for name in self.names])
+        return np.array([MOST[name] for name in self.names])
+
+    def configured(self, name: str) -> float:
+        """Return a coefficient as configured."""
+        return float(getattr(self.base, name))
 
     def held(self) -> dict[str, float]:
         """Return the coefficients that do not vary (µs)."""
-        return {name: float(getattr(self.base, name)) for name in COEFFICIENTS if name not in self.names}
+        return {name: self.configured(name) for name in COEFFICIENTS if name not in self.names}
 
     def on(self, traces: tuple[FitTrace, ...]) -> FitObjective:
         """Return the objective of other traces."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from calibrate.compare.bootstrap import Floats
-from sim import Blackbox, Extended, Requests, Status, simulate
-from sim.latency import Analytic
+from sim import Extended, Requests, Status, simulate
+from sim.latency import Fitting
 from traces import latencies_us
 
 if TYPE_CHECKING:
@@ -66,9 +66,6 @@ class Work:
 def scattered(config: TwinConfig, sigma: float, *, seed: int) -> TwinConfig:
     """Return a twin whose steps scatter by ``sigma``; unchanged if its latency model has no scatter."""
     latency = config.latency
-    if isinstance(latency, Extended | Analytic):
-        return replace(config, latency=replace(latency, sigma=sigma, seed=seed))
-    if isinstance(latency, Blackbox):
-        same = {each.name: getattr(latency, each.name) for each in fields(latency)}
-        return replace(config, latency=Extended(**same, sigma=sigma, seed=seed))
-    return config
+    if latency.fitting is Fitting.FREELY:
+        latency = Extended.of(latency)
+    return replace(config, latency=latency.scattered(sigma, seed=seed))

@@ -16,11 +16,10 @@ from replay.fleet.inputs.fleet_workload import mean_tokens
 from replay.gpus.known_errors import KnownError, known_error
 from replay.model.gpus import find_gpu
 from replay.model.prices import list_prices_per_hour
-from replay.twin.keys.latency_keys import ANALYTIC
+from replay.twin.config_write import name_of
 from replay.twin.kv_cache.groups import GROUPS, group_fields, read_groups
 from sim import (
     UNBOUNDED,
-    Blackbox,
     EngineConfig,
     Extended,
     HeldBlocks,
@@ -31,6 +30,7 @@ from sim import (
 )
 from sim.fleet import GpuProfile, Lengths
 from sim.fleet.step_pools import StepTimes, fitting, mean_context
+from sim.latency import Fitting
 from traces import ConfigError
 from traces.strict.section import Section, read_section
 from traces.strict.whole_file import is_there
@@ -336,7 +336,7 @@ def _prompts(numbers: Floats, chunks: Floats, before: Floats) -> StepBatch:
 
 def _of_fit(twin: TwinConfig) -> dict[str, Any]:
     """Return what a twin says of its fit and of its memory, by fields of ``ProfileSource``."""
-    is_own = isinstance(twin.latency, Blackbox | Extended) and not twin.latency_reason
+    is_own = twin.latency.fitting is Fitting.FREELY and not twin.latency_reason
     return {
         "held_out": twin.held_out,
         "fitted": twin.fitted,
@@ -379,10 +379,9 @@ def _power_of(gpus: Mapping[str, int]) -> _Power:
 
 def _known_error(twin: TwinConfig) -> KnownError | None:
     """Return what is known of the error of a twin whose step times follow from model and GPU; None of a fitted one."""
-    model = next((name for name, cls in ANALYTIC.items() if type(twin.latency) is cls), None)
-    if model is None or twin.shape is None or len(twin.gpus_of_pools) != 1:
+    if not hasattr(twin.latency, "peak") or twin.shape is None or len(twin.gpus_of_pools) != 1:
         return None
-    return known_error(twin.shape, twin.gpus_of_pools[0][0], model, twin.latency)
+    return known_error(twin.shape, twin.gpus_of_pools[0][0], name_of(twin.latency), twin.latency)
 
 
 def seats_of(most: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:

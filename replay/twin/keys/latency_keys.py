@@ -6,42 +6,32 @@ from collections.abc import Mapping
 
 from replay.twin.keys.fitted_on_keys import FLAGS
 from replay.twin.keys.key import KeyText, Sayings
-from sim.latency import Blackbox, Extended, LatencyModel, Physics, Profiled, Roofline
+from sim.latency import LATENCY_CLASSES, Blackbox, Extended, Fitting
 
-FITTED: Mapping[str, type[Blackbox]] = {"blackbox": Blackbox, "extended": Extended}
+FITTED = tuple(name for name, model in LATENCY_CLASSES.items() if model.fitting is Fitting.FREELY)
 """Models whose coefficients come from a fit, by the name that TWIN.yaml gives them."""
-ANALYTIC: Mapping[str, type[Physics] | type[Roofline]] = {"physics": Physics, "roofline": Roofline}
-"""Models that follow from a model and a GPU."""
-LATENCY_CLASSES: Mapping[str, type[LatencyModel]] = {**FITTED, **ANALYTIC, "profiled": Profiled}
-LATENCY_MODELS: tuple[str, ...] = (*LATENCY_CLASSES, "auto")
+LATENCY_MODELS = (*LATENCY_CLASSES, "auto")
 """The values of ``latency.model``."""
-
 EXTENDED_MEANINGS: Mapping[str, str] = {
-    "beta3": "µs per KV entry that decodes read.",
-    "beta4": "µs per (query, key) pair that prefills attend to.",
-    "beta5": "µs per prefilling request.",
-    "floor": "µs that a step's dense part lasts at least: reading the weights. Decode tokens are in it, too.",
-    "kappa": "Slowdown of the dense and attention parts per share of recent time above `u0` that the GPU computed.",
-    "u0": "Share of recent time spent computing above which the GPU slows down (its power limit); 0 to 1.",
-    "tau_s": "Seconds over which that share of time is averaged.",
-    "concavity": "How much less each further decoding sequence costs: `beta2` counts D^(1 - concavity); 0 to 1.",
-    "sigma": "Scatter of step times: lognormal with mean 1, from `seed` and the step's number.",
+    name: each.meaning
+    for name, each in Extended.coefficients().items()
+    if name not in Blackbox.coefficients()
 }
-"""What `model: extended` has beyond blackbox; names and defaults are those of sim.Extended."""
-
-VIDUR_MEANINGS: Mapping[str, str] = {
-    "decode_batching": "Share by which attention of several decodes takes longer than the table's; only for grouped "
-    "queries. Vidur has 0.1.",
-    "prefill_batching": "The same for several prompts in a step. Vidur has 0.1.",
-    "nccl_launch": "µs of CPU time for each all-reduce beside the measured time. Vidur has 20.",
-    "nccl_skew": "µs for each all-reduce, times tp^1.25: GPUs that wait for each other. Vidur has 0.",
-}
+"""What `model: extended` has beyond blackbox."""
 _LATENCIES = ("ttft", "tpot", "e2e")
 
 
-def _required(meaning: str) -> KeyText:
-    """Return what is said of a coefficient that a file must give, though the model itself has 0."""
-    return KeyText(meaning, default="required")
+def _coefficients() -> Sayings:
+    """Return what is said of the coefficients that the reference lists: blackbox's, then each model's own."""
+    said: Sayings = {}
+    for model, cls in LATENCY_CLASSES.items():
+        for name, each in cls.coefficients().items():
+            only = "" if name in Blackbox.coefficients() else f"`{model}` only. "
+            if each.meaning:
+                said.setdefault(
+                    f"coefficients.{name}", KeyText(f"{only}{each.meaning}", default=each.default)
+                )
+    return said
 
 
 LATENCY: Sayings = {
@@ -77,24 +67,7 @@ LATENCY: Sayings = {
         "(else) or `blis-iter29`.",
         default="this or `defaults`",
     ),
-    "coefficients.alpha0": _required("µs from a request's arrival until it joins the queue."),
-    "coefficients.alpha1": _required("The same, per prompt token (prefix included)."),
-    "coefficients.alpha2": _required(
-        "µs per output token: the k-th is seen k·alpha2 after its step; the clock does not move."
-    ),
-    "coefficients.alpha3": "µs per output: the front end hands on a step's outputs one after another, and the first "
-    "token of a request comes after those of the requests that were there before. Every first token is seen so much "
-    "later, times its place among its step's outputs.",
-    "coefficients.beta0": _required("µs per step."),
-    "coefficients.beta1": _required("µs per prefill token computed in the step (cache hits are not)."),
-    "coefficients.beta2": _required("µs per decode token of the step."),
-    **{f"coefficients.{name}": f"`extended` only. {meaning}" for name, meaning in EXTENDED_MEANINGS.items()},
-    "coefficients.scale": "`profiled` only. Factor on the table's times.",
-    "coefficients.step": KeyText("`profiled` only. µs per step in addition.", default="the table's"),
-    **{
-        f"coefficients.{name}": KeyText(f"`profiled` only. {meaning}", "0")
-        for name, meaning in VIDUR_MEANINGS.items()
-    },
+    **_coefficients(),
     "table": KeyText(
         "`profiled` only. What `vtwin predictor train` wrote, relative to TWIN.yaml, or a table that ships, by its "
         "name (`vtwin predictor list`). `coefficients` is then optional, and so are its alphas: `alpha0` and `alpha1` "

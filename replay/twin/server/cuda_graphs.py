@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from yaml import MappingNode
 
-from sim.latency import Analytic, Profiled
-
 if TYPE_CHECKING:
     from replay.model.gpus import Gpu
     from replay.model.shape import ModelShape
@@ -38,7 +36,7 @@ def with_launch(
     It is set with a latency model that is derived from the model and the GPU. Coefficients that were fitted were so
     with the ``launch_us`` of their file, and without any where it has none.
     """
-    if _is_given(root) or shape is None or not _goes_by_gpu(model) or engine.batching != "vllm":
+    if _is_given(root) or shape is None or not model.goes_by_gpu or engine.batching != "vllm":
         return engine
     from replay.model.kernels.launch_time import launch_us
 
@@ -47,14 +45,14 @@ def with_launch(
 
 def without_captured_sizes(model: LatencyModel, engine: EngineConfig, root: Section) -> LatencyModel:
     """Return roofline or physics that pads no step to a captured size where no step has a graph."""
-    if not engine.enforce_eager or not isinstance(model, Analytic):
+    if not engine.enforce_eager:
         return model
     latency = root.section("latency")
     coefficients = None if latency is None else latency.nodes.get("coefficients")
     is_written = isinstance(coefficients, MappingNode) and any(
         key.value == "max_capture_size" for key, _ in coefficients.value
     )
-    return model if is_written else replace(model, max_capture_size=0)
+    return model if is_written else model.unpadded()
 
 
 def eager_notes(engine: EngineConfig, root: Section, *, gpu: Gpu | None) -> tuple[str, ...]:
@@ -82,8 +80,3 @@ def _is_given(root: Section) -> bool:
     section, latency = root.section("engine"), root.section("latency")
     is_written = section is not None and LAUNCH in section
     return is_written or (latency is not None and "fitted_range" in latency)
-
-
-def _goes_by_gpu(model: LatencyModel) -> bool:
-    """Return whether a latency model follows from the model and the GPU."""
-    return hasattr(model, "peak") or isinstance(model, Profiled)

@@ -10,7 +10,7 @@ from replay.model.layout import Layout
 from replay.twin.fitted.fitted_on import FittedOn
 from replay.twin.fitted.held_out import ERRORS, OF_RUNS
 from replay.twin.keys.hardware_keys import hardware_keys
-from sim.latency import VIDURS
+from sim.latency import LATENCY_CLASSES
 
 ON_RECORD = "on record"
 """Coefficients that are looked up by ``latency.model_config`` and ``hardware``."""
@@ -19,13 +19,21 @@ BY_DEFAULTS = "defaults"
 OWN, OWN_AT_PEAK = "own", "own at peak"
 """A model of the user's own, without and with a field ``peak``."""
 
-FITTED = ("blackbox", "extended")
-ANALYTIC = ("roofline", "physics")
+
+def _with_field(name: str) -> tuple[str, ...]:
+    """Return the latency models that have a field."""
+    return tuple(
+        model for model, cls in LATENCY_CLASSES.items() if name in {each.name for each in fields(cls)}
+    )
+
+
+ANALYTIC = _with_field("peak")
+WITH_TABLE = _with_field("origin")
 AT_PEAK = (*ANALYTIC, OWN_AT_PEAK)
 LOOKED_UP = (ON_RECORD, BY_DEFAULTS)
 MM_ENCODER_TP_MODE = "hardware.mm_encoder_tp_mode"
 """The engine uses it if there is a known vision tower that can share images out."""
-KINDS = (*FITTED, *ANALYTIC, "profiled", *LOOKED_UP, OWN, OWN_AT_PEAK)
+KINDS = (*LATENCY_CLASSES, *LOOKED_UP, OWN, OWN_AT_PEAK)
 """Sources of step times: a latency model, and how its coefficients were found."""
 
 
@@ -71,26 +79,15 @@ READ_BY: Mapping[str, Readers] = {
     "latency.mamba_ssm_cache_dtype": _peak(engine=True),
     "latency.quantization": _peak(engine=True),
     "latency.peak": _only(*AT_PEAK),
-    "latency.coefficients": _only(*FITTED, *ANALYTIC, "profiled", OWN, OWN_AT_PEAK),
-    **dict.fromkeys(
-        (f"latency.coefficients.alpha{i}" for i in range(4)),
-        _only(*FITTED, *ANALYTIC, "profiled", OWN, OWN_AT_PEAK),
-    ),
-    **dict.fromkeys((f"latency.coefficients.beta{i}" for i in range(3)), _only(*FITTED, OWN, OWN_AT_PEAK)),
-    **dict.fromkeys(
-        (
-            f"latency.coefficients.{name}"
-            for name in ("beta3", "beta4", "beta5", "floor", "kappa", "u0", "tau_s", "concavity")
-        ),
-        _only("extended", OWN, OWN_AT_PEAK),
-    ),
-    "latency.coefficients.sigma": _only("extended", *ANALYTIC, OWN, OWN_AT_PEAK),
-    **dict.fromkeys(
-        (f"latency.coefficients.{name}" for name in ("scale", "step", *VIDURS)),
-        _only("profiled", OWN, OWN_AT_PEAK),
-    ),
-    "latency.table": _only("profiled"),
-    "latency.tiles": _only("extended"),
+    "latency.coefficients": _only(*LATENCY_CLASSES, OWN, OWN_AT_PEAK),
+    **{
+        f"latency.coefficients.{name}": _only(*_with_field(name), OWN, OWN_AT_PEAK)
+        for cls in LATENCY_CLASSES.values()
+        for name, said in cls.coefficients().items()
+        if said.meaning
+    },
+    "latency.table": _only(*WITH_TABLE),
+    "latency.tiles": _only(*_with_field("tiles")),
     **dict.fromkeys((f"latency.pace{name}" for name in ("", ".within", ".beyond")), _NO_STEP_TIME),
     **dict.fromkeys(
         (

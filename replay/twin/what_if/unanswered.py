@@ -14,20 +14,22 @@ from replay.model.gpus import find_gpu
 from replay.twin.cluster_section import server_roots
 from replay.twin.config_keys import all_keys
 from replay.twin.hardware import read_shape
-from replay.twin.keys.latency_keys import ANALYTIC, FITTED, LATENCY_CLASSES
+from replay.twin.keys.latency_keys import FITTED
 from replay.twin.keys.overlay import Setting
 from replay.twin.what_if.readers_of_keys import (
+    ANALYTIC,
     BY_DEFAULTS,
     MM_ENCODER_TP_MODE,
     NEEDS,
     ON_RECORD,
     OWN,
     OWN_AT_PEAK,
+    WITH_TABLE,
     Readers,
     readers_of,
 )
 from sim import EngineConfig
-from sim.latency import Blackbox, LatencyModel
+from sim.latency import LATENCY_CLASSES, Fitting, LatencyModel
 from traces import ConfigError
 from traces.strict.section import Section
 from traces.strict.yaml_nodes import is_null
@@ -173,9 +175,12 @@ def _unread(path: str, readers: Readers, kind: str, root: Section) -> Unanswered
 _ONLY_ENGINE = "only the engine's own limits and its KV cache do, where the file does not give them"
 _MEASURE = "Measure such a server and fit it, or set latency.model to physics, with latency.model_config and hardware"
 _KINDS: Mapping[str, str] = {
-    **{name: f"The step times of {name} are coefficients of one measured server and" for name in FITTED},
+    **{
+        name: f"The step times of {name} are coefficients of one measured server and"
+        for name in LATENCY_CLASSES
+    },
+    **{name: f"The step times of {name} are a table of one measured server and" for name in WITH_TABLE},
     **{name: f"The step times of {name}" for name in ANALYTIC},
-    "profiled": "The step times of profiled are a table of one measured server and",
     ON_RECORD: "The step times are coefficients on record and",
     BY_DEFAULTS: "The step times are coefficients that latency.defaults looks up and",
     OWN: "The step times of your own model, which has no field peak,",
@@ -226,7 +231,7 @@ def _drafts(root: Section, engine: EngineConfig) -> Unanswered | None:
 
 def draft_notes(root: Section, engine: EngineConfig, model: LatencyModel) -> tuple[str, ...]:
     """Return the note that a file's own drafts take no time; nothing for a fitted model, which may include them."""
-    if isinstance(model, Blackbox) or _drafts(root, engine) is None:
+    if model.fitting is Fitting.FREELY or _drafts(root, engine) is None:
         return ()
     return (
         "engine.draft_us is not given: drafting takes no time, and every accepted draft is free. Give µs per "

@@ -16,7 +16,7 @@ from tests.calibrate.known_servers import SERVER, TRUTH, observed, workload
 from traces import read_trace, write_trace
 from traces.errors import TraceError
 
-H100 = Path(__file__).parents[2] / "validation" / "h100"
+H100 = Path(__file__).parents[2] / "studies" / "validation" / "h100"
 
 LOGGED = EngineSteps(
     prefill_tokens=np.array([100.0, 0, 0]),

@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 import vtwin
-from calibrate.fit.known_models import NOT_PROFILED
 from calibrate.fit.objective.fit_trace import fit_trace
 from calibrate.fit.pipeline import fit
 from replay import TwinConfig, load_config
@@ -72,7 +71,7 @@ def test_a_profile_without_a_way_in_begins_at_a_guess() -> None:
     """What is 0 in a model is left out of a fit; no profile of kernels says how a request gets into the queue."""
     ready = [fit_trace(trace_of(1.0, 1), TWIN, name="one")]
     found = fit(ready, replace(TWIN, latency=model_of(FILE, step=0.0)))
-    assert set(NOT_PROFILED) <= {each.name for each in found.coefficients if each.fitted}
+    assert set(Profiled.first_guesses) <= {each.name for each in found.coefficients if each.fitted}
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ SERVER = TwinConfig(
 )  # fmt: skip
 PROMPTS = (600, 0.8)
 GPU = {"kappa": SLOWDOWN, "u0": THRESHOLD, "tau_s": MEMORY}
-H100 = Path(__file__).parents[2] / "validation" / "h100"
+H100 = Path(__file__).parents[2] / "studies" / "validation" / "h100"
 
 
 def series(

@@ -15,7 +15,6 @@ from sim import EngineConfig, Physics, Profiled, Requests, Roofline, simulate
 from sim.latency import PeakTimes
 from sim.latency.blackbox import Blackbox
 from sim.latency.latency_model import LatencyModel
-from sim.latency.operators import operator_times
 from sim.latency.profiled import axis_knots
 from tests.sim.step_batches import batch_of
 
@@ -60,7 +59,7 @@ def models() -> list[LatencyModel]:
 
 @pytest.mark.parametrize("model", models(), ids=lambda model: type(model).__name__)
 def test_operators_add_up_to_the_step_and_none_is_negative(model: LatencyModel) -> None:
-    parts = operator_times(model, STEPS)
+    parts = model.operators(STEPS)
     assert parts is not None
     assert np.allclose(
         np.sum(list(parts.values()), axis=0), model.durations_us(STEPS), atol=0.5001, rtol=1e-9
@@ -70,7 +69,7 @@ def test_operators_add_up_to_the_step_and_none_is_negative(model: LatencyModel) 
 
 def test_measured_experts_are_an_operator_of_their_own() -> None:
     at_peak = peak(*MEASURED)
-    parts = operator_times(Physics(peak=at_peak), STEPS)
+    parts = Physics(peak=at_peak).operators(STEPS)
     assert parts is not None
     tokens = Physics(peak=at_peak).padded(
         (STEPS.num_prefill_tokens + STEPS.num_decode_tokens).astype(np.float64)
@@ -82,11 +81,11 @@ def test_measured_experts_are_an_operator_of_their_own() -> None:
 
 
 def test_a_model_of_no_operators_says_so() -> None:
-    assert operator_times(Blackbox(beta0=1), STEPS) is None
+    assert Blackbox(beta0=1).operators(STEPS) is None
 
 
 def test_time_goes_where_the_work_goes() -> None:
-    parts = operator_times(Roofline(peak=peak(*DENSE)), STEPS)
+    parts = Roofline(peak=peak(*DENSE)).operators(STEPS)
     assert parts is not None
     one, _, chunk, _, long, none = range(6)
     assert parts["weights"][one] > 0.5 * sum(
@@ -97,7 +96,7 @@ def test_time_goes_where_the_work_goes() -> None:
     assert parts["decode_attention"][chunk] == parts["prefill_attention"][one] == 0
     assert all(part[none] == 0 for part in parts.values())
     assert float(parts["collectives"].max()) == float(parts["experts"].max()) == 0
-    sparse = operator_times(Roofline(peak=peak(*SPARSE)), STEPS)
+    sparse = Roofline(peak=peak(*SPARSE)).operators(STEPS)
     assert sparse is not None
     assert min(sparse["collectives"][one], sparse["experts"][one], sparse["expert_weights"][one]) > 0
 
@@ -126,7 +125,7 @@ def test_the_recorded_steps_have_the_engines_own_sums(is_async: bool) -> None:
 
 def test_a_physics_model_that_hides_nothing_adds_products_and_reading() -> None:
     exposed = replace(Physics(peak=peak(*DENSE)), exposed=1.0)
-    parts = operator_times(exposed, STEPS)
+    parts = exposed.operators(STEPS)
     assert parts is not None
     table = exposed.step_table()
     tokens = STEPS.num_prefill_tokens + STEPS.num_decode_tokens

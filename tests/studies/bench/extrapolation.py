@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from calibrate.fit.model_selection import LatencyModel
+from calibrate.fit.model_selection import Asked
 from calibrate.fit.objective.fit_trace import fit_trace
 from calibrate.fit.objective.priors import CONCAVITY, MEMORY, SLOWDOWN, THRESHOLD, Prior
 from calibrate.fit.pipeline import fit
@@ -136,7 +136,7 @@ def main() -> None:
         print(f"\n{server.name}\n")
         print("| model | " + " | ".join(f"{name}: TTFT, E2E" for name in tests) + " | CPU s |")
         known = {"kappa": SLOWDOWN, "u0": THRESHOLD, "tau_s": MEMORY, "concavity": CONCAVITY, **roofline}
-        ways: tuple[tuple[str, LatencyModel | None, dict[str, Prior]], ...] = (
+        ways: tuple[tuple[str, Asked | None, dict[str, Prior]], ...] = (
             ("truth", None, {}),
             ("blackbox", "blackbox", {}),
             ("extended", "extended", {}),

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrate.fit.model_selection import LatencyModel
+from calibrate.fit.model_selection import Asked
 from calibrate.fit.objective.fit_trace import fit_trace
 from calibrate.fit.pipeline import fit
 from replay import TwinConfig, simulate_trace
@@ -34,7 +34,7 @@ GUESS = Blackbox(alpha0=1000, alpha1=1, beta0=5000, beta1=20, beta2=20)
 RATES = (2.0, 5.0, 8.0, 12.0, 16.0)
 NUM_REQUESTS = 2000
 BAR_S = 60.0
-MODELS: tuple[LatencyModel, ...] = ("blackbox", "extended", "auto")
+MODELS: tuple[Asked, ...] = ("blackbox", "extended", "auto")
 
 
 def observed(rate: float, *, n: int, seed: int, prompt: float = 500, output: float = 150) -> Trace:
@@ -69,7 +69,7 @@ def observed(rate: float, *, n: int, seed: int, prompt: float = 500, output: flo
     )
 
 
-def measure(model: LatencyModel, traces: list[Trace]) -> dict[str, Any]:
+def measure(model: Asked, traces: list[Trace]) -> dict[str, Any]:
     """Return a row: wall and CPU seconds of one fit."""
     config = TwinConfig(engine=ENGINE, latency=GUESS)
     ready = [fit_trace(trace, config, name=str(i)) for i, trace in enumerate(traces)]

@@ -18,7 +18,6 @@ from scipy.optimize import least_squares
 
 from calibrate.carried.carried_model import GpuPeak, carried_model
 from calibrate.carried.few_requests import fit_few
-from calibrate.fit.known_models import PRIOR_WIDTHS, matters
 from calibrate.fit.objective.fit_trace import FitTrace, fit_trace
 from replay import TwinConfig, simulate_trace
 from replay.twin.latency import usual_physics
@@ -113,9 +112,14 @@ def fitted(server: Server) -> Physics:
     """Return physics fitted to all of a server's points."""
     peak = server.points[0].peak
     start = Physics(peak=peak, **usual_physics(peak))  # type: ignore[arg-type]
-    names = [name for name in PRIOR_WIDTHS if getattr(start, name, 0.0) > 0 and matters(name, [start])]
+    said = start.coefficients()
+    names = [
+        name
+        for name, each in said.items()
+        if each.prior and getattr(start, name) > 0 and start.describes(name)
+    ]
     centre = np.log([getattr(start, name) for name in names])
-    width = np.array([PRIOR_WIDTHS[name] for name in names])
+    width = np.array([said[name].prior for name in names], np.float64)
 
     def model(z: np.ndarray) -> Physics:
         return replace(start, **dict(zip(names, np.exp(centre + width * z).tolist(), strict=True)))

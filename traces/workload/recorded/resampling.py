@@ -89,26 +89,15 @@ def requests_to_draw(
         raise TraceError(f"{error} ({source})") from error
     trace = scale_lengths(trace, prompt=prompt_scale, output=output_scale)
     trace = clip_lengths(trace, prompt=prompt_max, output=output_max)
-    order, first_row = _sessions(trace)
-    rows = replace(trace, table=trace.table.with_columns({TIMEOUT: timeout}).take(order))
+    lineage = trace.lineage
+    rows = replace(trace, table=trace.table.with_columns({TIMEOUT: timeout}).take(lineage.order))
+    begins = np.flatnonzero(lineage.rank[lineage.order] == 0)
     return Recorded(
-        requests=rows, first_row=tuple(first_row.tolist()), source=source, names_clients=names_clients
+        requests=rows,
+        first_row=(*begins.tolist(), len(trace)),
+        source=source,
+        names_clients=names_clients,
     )
-
-
-def _sessions(trace: Trace) -> tuple[Ints, Ints]:
-    """Return the rows' order, a session's rounds together, and where each session begins in it, its end last."""
-    n = len(trace)
-    rows = np.arange(n)
-    names = trace.cells("session_id")
-    first_seen, place = np.unique(names.codes()[0][names.is_known], return_index=True, return_inverse=True)[
-        1:
-    ]
-    session = rows.copy()
-    session[names.is_known] = rows[names.is_known][first_seen][place]
-    order = np.lexsort((rows, trace.cells("round_index").values, session))
-    begins = np.flatnonzero(np.diff(session[order], prepend=-1))
-    return order.astype(np.int64), np.append(begins, n).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -103,11 +103,8 @@ def is_first(trace: Trace) -> NDArray[np.bool_]:
         first = np.ones(len(trace), np.bool_)
         first[waiting] = False
         return first
-    codes, names = trace.cells("session_id").codes()
     rounds = trace.cells("round_index").values
-    least = np.full(len(names) + 1, np.iinfo(np.int64).max)  # the last is for rows without a session
-    np.minimum.at(least, codes, rounds)
-    return np.asarray((codes < 0) | (rounds == least[codes]))
+    return np.asarray(rounds == rounds[trace.lineage.first])
 
 
 def _numbers(trace: Trace) -> NDArray[np.int64]:

@@ -65,13 +65,11 @@ def started_midway(trace: Trace, asked: WarmStart, *, first_sessions: int | None
 
 def _sessions(trace: Trace) -> Iterator[Rows]:
     """Yield the rows of each session in the order in which they are sent, by its first row."""
-    codes, names = trace.cells("session_id").codes()
-    rounds = trace.cells("round_index")
-    by_round = rounds.values if rounds.is_known.any() and not has_tree(trace.table) else np.zeros(len(trace))
-    order = np.lexsort((by_round, codes))
-    order = order[codes[order] >= 0]
-    found = np.split(order, np.cumsum(np.bincount(codes[order], minlength=len(names)))[:-1])
-    yield from sorted((rows for rows in found if len(rows)), key=lambda rows: int(rows.min()))
+    lineage, is_named = trace.lineage, trace.cells("session_id").is_known
+    order = np.argsort(lineage.session, kind="stable") if has_tree(trace.table) else lineage.order
+    order = order[is_named[order]]
+    begins = np.flatnonzero(np.diff(lineage.session[order], prepend=-1))
+    yield from np.split(order, begins[1:]) if len(order) else ()
 
 
 def _cut(rows: Rows, place: int, tree: SessionTree | None) -> _Cut:

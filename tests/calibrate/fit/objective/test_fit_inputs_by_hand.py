@@ -14,7 +14,7 @@ import pytest
 
 from calibrate.compare.bootstrap import Floats
 from calibrate.fit.objective import many_runs
-from calibrate.fit.objective.coefficients import coefficients_in, decimals_of, without
+from calibrate.fit.objective.coefficients import coefficients_in, decimals_of
 from calibrate.fit.objective.duty import duty
 from calibrate.fit.objective.exposure import Timeline, _accumulated, exposure_columns, exposures, step_rate
 from calibrate.fit.objective.fit_trace import FitTrace, fit_trace, head_of, in_order, observed_in_order
@@ -172,16 +172,17 @@ def test_a_gpu_s_kind_alone_says_how_it_slows_down() -> None:
 
 def test_coefficients_are_rounded_as_finely_as_they_are_small() -> None:
     assert [decimals_of(name) for name in ("beta3", "beta4", "beta0", "alpha1", "kappa")] == [12, 12, 6, 6, 6]
-    assert without(["kappa"]) == {
-        "beta3": 0.0,
-        "beta4": 0.0,
-        "floor": 0.0,
-        "concavity": 0.0,
-        "u0": 0.0,
-        "tau_s": 1.0,
-    }
     assert coefficients_in(Blackbox()) == coefficients_in(Extended())[:7]
     assert coefficients_in(Extended())[-1] == "sigma"
+
+
+def test_a_term_that_is_left_out_is_at_its_default() -> None:
+    terms = dict.fromkeys(Extended.fit_terms, 0.5)
+    whole = Extended(beta0=3, beta5=2.0, sigma=0.1, **terms)
+    only = whole.with_terms(["kappa"])
+    assert only == Extended(beta0=3, beta5=2.0, sigma=0.1, kappa=0.5)
+    assert only.tau_s == 1.0
+    assert Blackbox(beta0=3).with_terms([]) == Blackbox(beta0=3)
 
 
 def asked_of(*traces: FitTrace, names: tuple[str, ...] = ("alpha0", "beta0"), **given: Any) -> FitObjective:  # noqa: ANN401

@@ -34,7 +34,7 @@ def _predictor() -> None:
     """Make a latency model from measured operators."""
 
 
-@predictor_app.command("list", epilog="Example: vtwin predictor list")
+@predictor_app.command("list", epilog="Example: vtwin predictor list --json")
 @with_option_tables
 def list_tables(asked: AnswerForm) -> None:
     """List the servers whose tables ship; `latency: {model: profiled}` takes them without training.

@@ -12,8 +12,9 @@ import pytest
 import vtwin
 from calibrate.gate.gate_file import read_gate
 from replay.cluster.fitness import parse_weights
+from tests.docs.reference import metric_names_page
 from traces import ConfigError
-from traces.peers.peer_metrics import FLEX, PEER_METRICS, RUN, SIZE, SPLIT, own_figure, own_limit, page
+from traces.peers.peer_metrics import FLEX, PEER_METRICS, RUN, SIZE, SPLIT, own_figure, own_limit
 from traces.run_slo import parse_run_slo
 from traces.slo import parse_slo
 
@@ -69,7 +70,8 @@ def test_a_name_has_a_figure_or_says_what_there_is_instead() -> None:
 
 
 def test_the_page_has_a_row_for_each_name_by_tool_and_by_name() -> None:
-    rows = [[cell.strip(" `") for cell in line.split("|")[1:3]] for line in page().splitlines()[2:]]
+    table = [line for line in metric_names_page().splitlines() if line.startswith("| `")]
+    rows = [[cell.strip(" `") for cell in line.split("|")[1:3]] for line in table]
     assert [name for name, _ in rows] == sorted(
         PEER_METRICS, key=lambda name: (PEER_METRICS[name].whose.removeprefix("the "), name)
     )

@@ -1,6 +1,6 @@
 """How many lines each room of the product has: a number here goes up only with a reason, in the same commit.
 
-``python -m tests.test_room_lines`` writes the table as it is today.
+``python -m tests.house.test_room_lines`` writes the table as it is today.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""The house itself: what the core is, and how large each room."""

@@ -14,7 +14,7 @@ from observe.plan.loads import calibration_loads, sweep_loads
 from observe.plan.prompts import TokenPrompts
 from observe.plan.request_body import BodyShape
 from observe.plan.send_plan import make_plan
-from replay.fleet.inputs.fleet_workload import read_lengths, read_workload
+from replay.fleet.inputs.fleet_workload import read_workload
 from replay.fleet.inputs.pools_file import read_labels
 from traces import Header, Trace, make_trace, prompt_tokens, read_trace, write_trace
 from traces.exporters import export
@@ -141,7 +141,7 @@ def test_tune_and_every_other_source_of_lengths_have_what_was_served(
     assert f"prompts of {COUNTED} tokens, outputs of {ANSWER} tokens" in " ".join(said.out.split())
     assert "answers of 20 tokens (max_tokens allowed 320)" in said.err
     write_trace(varied().with_columns(model=["m"] * N), "labelled")
-    fleet = read_lengths(Path("labelled"))
+    fleet = read_workload(Path("labelled")).lengths
     labels = read_labels(read_workload(Path("labelled")).whole, None, router="model", name="labelled")
     assert labels is not None
     assert len(labels) == len(fleet.input_tokens) == N

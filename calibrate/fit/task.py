@@ -63,11 +63,6 @@ class Task:
         """Whether the GPU is known as one whose clock falls while it computes."""
         return "kappa" in self.priors
 
-    @property
-    def has_tiles(self) -> bool:
-        """Whether the model that is fitted has tiles."""
-        return bool(self.latency.tile_factors)
-
     def heads(self) -> tuple[FitTrace, ...]:
         """Return the beginnings of the traces."""
         return tuple(head_of(trace, HEAD) for trace in self.traces)

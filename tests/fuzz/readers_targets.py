@@ -176,9 +176,9 @@ def _prices(folder: Path) -> None:
 
 
 def _fleet_lengths(folder: Path) -> None:
-    from replay.fleet.inputs.fleet_workload import read_lengths
+    from replay.fleet.inputs.fleet_workload import read_workload
 
-    read_lengths(folder / "lengths.json")
+    read_workload(folder / "lengths.json")
 
 
 def _fleet_profile(folder: Path) -> None:

@@ -74,11 +74,6 @@ def _cut(found: FleetWorkload, most: int | None) -> FleetWorkload:
     return FleetWorkload(lengths=Lengths(input_tokens=inputs, output_tokens=outputs), notes=(told,))
 
 
-def read_lengths(path: Path, *, output_frac: float = OUTPUT_FRAC) -> Lengths:
-    """Return a workload's lengths, as ``read_workload``."""
-    return read_workload(path, output_frac=output_frac).lengths
-
-
 def workload_of_trace(trace: Trace, *, name: str) -> FleetWorkload:
     """Return a trace's requests that have output. Raises ConfigError, with ``name``, where none has."""
     whole = whole_requests(trace, name=name)

@@ -13,7 +13,7 @@ import vtwin
 from replay.fleet.check.drawn_requests import Stream, drawn
 from replay.fleet.check.pool import verify
 from replay.fleet.check.steady import RunLength, batch_means
-from replay.fleet.inputs.fleet_workload import fitting_context, lengths_of_cdf, mean_tokens, read_lengths
+from replay.fleet.inputs.fleet_workload import fitting_context, lengths_of_cdf, mean_tokens, read_workload
 from replay.fleet.inputs.profiles import from_twin, read_source, shipped_profiles
 from replay.fleet.plans.size import SizeCheck, plan_pool, sized_fleet
 from replay.fleet.told.page import swings_of
@@ -46,14 +46,14 @@ def twin(tmp_path: Path) -> Path:
 
 
 def test_lengths_follow_the_distribution_they_are_from(cdf: Path) -> None:
-    lengths = read_lengths(cdf)
+    lengths = read_workload(cdf).lengths
     for tokens, share in CDF:
         assert (lengths.total_tokens <= tokens).mean() == pytest.approx(share, abs=0.002)
     assert lengths.output_tokens.sum() / lengths.total_tokens.sum() == pytest.approx(0.2, abs=0.002)
     assert fitting_context(lengths) == 8192
     wrapped = cdf.with_name("wrapped.json")
     wrapped.write_text(json.dumps({"cdf": CDF, "source": "made up"}))
-    assert np.array_equal(read_lengths(wrapped).input_tokens, lengths.input_tokens)
+    assert np.array_equal(read_workload(wrapped).lengths.input_tokens, lengths.input_tokens)
 
 
 def test_a_production_trace_gives_its_own_lengths(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_production_trace_gives_its_own_lengths(tmp_path: Path) -> None:
         "TIMESTAMP,ContextTokens,GeneratedTokens\n"
         "2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,109\n2023-11-16 18:15:51.2224670,879,55\n"
     )
-    lengths = read_lengths(tmp_path / "azure.csv")
+    lengths = read_workload(tmp_path / "azure.csv").lengths
     assert lengths.input_tokens.tolist() == [374, 396, 879]
     assert lengths.output_tokens.tolist() == [44, 109, 55]
 
@@ -80,7 +80,7 @@ def test_a_production_trace_gives_its_own_lengths(tmp_path: Path) -> None:
 def test_what_is_no_distribution_is_told(tmp_path: Path, text: str, complaint: str) -> None:
     (tmp_path / "cdf.json").write_text(text)
     with pytest.raises(ConfigError, match=complaint):
-        read_lengths(tmp_path / "cdf.json")
+        read_workload(tmp_path / "cdf.json")
 
 
 # -- profiles -------------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ def test_a_twins_profile_is_its_own_step_times(twin: Path) -> None:
 
 def test_a_derived_profiles_capacity_is_near_its_engines(twin: Path, cdf: Path) -> None:
     """The engine with work at all times serves what the formula says of a full one, within 10 %."""
-    lengths = read_lengths(cdf)
+    lengths = read_workload(cdf).lengths
     source = from_twin(load_config(twin), lengths, context=8192, name="twin")
     size = pool_at(source.profile, lengths, 1.0, context=8192, engines=1)
     done = np.sort(
@@ -117,7 +117,7 @@ def test_a_derived_profiles_capacity_is_near_its_engines(twin: Path, cdf: Path) 
 def test_a_profile_goes_through_its_file(cdf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert vtwin.main(["fleet", "profile", "--from", "A100"]) == 0
     cdf.with_name("own.yaml").write_text(capsys.readouterr().out)
-    again = read_source(str(cdf.with_name("own.yaml")), read_lengths(cdf), context=8192)
+    again = read_source(str(cdf.with_name("own.yaml")), read_workload(cdf).lengths, context=8192)
     assert again.profile == shipped_profiles()["A100"]
 
 
@@ -125,7 +125,7 @@ def test_a_profile_goes_through_its_file(cdf: Path, capsys: pytest.CaptureFixtur
 
 
 def test_the_recommended_fleet_keeps_the_objective_in_simulation(cdf: Path) -> None:
-    lengths, objective = read_lengths(cdf), Objective(ttft_p99_s=0.5)
+    lengths, objective = read_workload(cdf).lengths, Objective(ttft_p99_s=0.5)
     source = read_source("A100", lengths, context=8192)
     plan = plan_pool(
         source, lengths, 20.0, objective, context=8192, check=SizeCheck(asked=RunLength(num_requests=3000))
@@ -141,7 +141,7 @@ def test_where_the_formula_is_too_hopeful_engines_are_added_and_both_numbers_tol
     twin: Path, cdf: Path
 ) -> None:
     """Prompts wait for each other's compute in an engine, which no formula of slots knows."""
-    lengths, objective = read_lengths(cdf), Objective(ttft_p99_s=0.42, utilization_cap=0.95)
+    lengths, objective = read_workload(cdf).lengths, Objective(ttft_p99_s=0.42, utilization_cap=0.95)
     source = read_source(str(twin), lengths, context=8192)
     plan = plan_pool(
         source, lengths, 40.0, objective, context=8192, check=SizeCheck(asked=RunLength(num_requests=6000))
@@ -153,7 +153,7 @@ def test_where_the_formula_is_too_hopeful_engines_are_added_and_both_numbers_tol
 
 
 def test_smallest_takes_engines_away_as_long_as_the_simulation_allows(cdf: Path) -> None:
-    lengths, objective = read_lengths(cdf), Objective(ttft_p99_s=2.0, utilization_cap=0.5)
+    lengths, objective = read_workload(cdf).lengths, Objective(ttft_p99_s=2.0, utilization_cap=0.5)
     source = read_source("A100", lengths, context=8192)
     check = SizeCheck(asked=RunLength(num_requests=3000), smallest=True)
     plan = plan_pool(source, lengths, 20.0, objective, context=8192, check=check)
@@ -163,7 +163,7 @@ def test_smallest_takes_engines_away_as_long_as_the_simulation_allows(cdf: Path)
 
 
 def test_two_pools_get_each_its_requests(cdf: Path) -> None:
-    lengths = read_lengths(cdf)
+    lengths = read_workload(cdf).lengths
     source = read_source("A100", lengths, context=8192)
     plan = sized_fleet(
         [source], lengths, 100.0, Objective(ttft_p99_s=1.0), context=8192, split=1024, check=None
@@ -199,7 +199,7 @@ def test_batch_means_hold_the_truth_about_as_often_as_they_say() -> None:
 
 
 def test_each_assumption_moves_the_size_in_its_direction(cdf: Path) -> None:
-    lengths = read_lengths(cdf)
+    lengths = read_workload(cdf).lengths
     source = read_source("A100", lengths, context=8192)
     plan = sized_fleet(
         [source], lengths, 100.0, Objective(ttft_p99_s=1.0), context=8192, split=None, check=None

@@ -10,7 +10,7 @@ import pytest
 
 import replay
 import vtwin
-from replay.fleet.inputs.fleet_workload import read_lengths
+from replay.fleet.inputs.fleet_workload import read_workload
 from traces import ConfigError
 from traces.workload import WorkloadOptions, trace_from_options
 
@@ -46,7 +46,7 @@ def test_it_answers_as_the_command_does(
 
 def test_lengths_and_their_file_are_one_workload(cdf: Path) -> None:
     of_file = replay.plan_fleet(cdf, 50, SLO, "A100", verify=False)
-    of_lengths = replay.plan_fleet(read_lengths(cdf), 50, SLO, "A100", verify=False)
+    of_lengths = replay.plan_fleet(read_workload(cdf).lengths, 50, SLO, "A100", verify=False)
     assert of_file.pools.equals(of_lengths.pools)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from replay.fleet.check.pool import Verification
-from replay.fleet.inputs.fleet_workload import fitting_context, read_lengths
+from replay.fleet.inputs.fleet_workload import fitting_context, read_workload
 from replay.fleet.inputs.profiles import read_source
 from replay.fleet.plans.size import FleetPlan, SizeCheck, sized_fleet
 from sim.fleet.sizing import Objective
@@ -26,7 +26,7 @@ RATES = (50.0, 200.0, 1000.0)
 def sized(data: Path, name: str, rate_per_s: float) -> FleetPlan:
     """Return the fleet for a workload at a rate, as ``vtwin fleet size --no-smallest`` sizes and simulates it."""
     file, limit_s = WORKLOADS[name]
-    lengths = read_lengths(data / file)
+    lengths = read_workload(data / file).lengths
     context = fitting_context(lengths)
     return sized_fleet(
         [read_source("A100", lengths, context=context)],

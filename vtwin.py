@@ -78,7 +78,6 @@ _LENGTHS = ("--prompt-tokens", "--output-tokens", "--prefix-tokens")
 _SOURCES = ("--workload", "--trace", "--like")
 _LOADS = ("--rate", "--concurrency", "--stages")
 _EXTENT = ("--num-requests", "--duration", "--seed")
-_LIMITS = ("--slo", "--strict-slo")
 _ANSWER = ("--report", "--json")
 _CLUSTER = ("--instances", "--routing")
 _RUN = (

@@ -134,6 +134,7 @@ class ConvertOptions:
         typer.Option(
             help="Write the requests for another tool: mooncake for aiperf and guidellm, vllm-bench for its "
             "timed_trace, burstgpt, azure; or their outcomes: blis-simresult and blis-metrics, BLIS's JSON; "
+            "vllm-bench-result, guidellm-report and genai-perf-summary, for dashboards that read these tools' results; "
             "or a specification that describes them: spec. "
             "Default: a trace."
         ),

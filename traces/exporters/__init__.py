@@ -37,6 +37,10 @@ def _document(trace: Trace, target: TargetFormat, *, out: Path) -> str:
         from traces.exporters.blis_results import blis_document
 
         return blis_document(trace, target, file=out)
+    if target in ("vllm-bench-result", "guidellm-report", "genai-perf-summary"):
+        from traces.exporters.results import result_document
+
+        return result_document(trace, target)
     if target == "spec":
         from traces.exporters.specification import describe_as_specification
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
+from traces.exporters.results.exported_run import exported_run
 from traces.exporters.results.genai_perf_summary import genai_perf_summary
 from traces.exporters.results.guidellm_report import guidellm_report
-from traces.exporters.results.exported_run import exported_run
 from traces.exporters.results.vllm_bench_result import vllm_bench_result
 
 if TYPE_CHECKING:

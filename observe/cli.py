@@ -47,7 +47,11 @@ def observe(
         raise ConfigError("--keep-warmup: needs --warmup (a number of requests, or a time)")
     if record.no_scrape and record.scrape is not None:
         raise ConfigError("--no-scrape: cannot be combined with --scrape")
-    settings = _settings(workload, server, limits, answers, record, files)
+    settings = replace(
+        _settings(workload, server, limits, answers, record, files),
+        texts=answers.texts.source(workload, resume=several.resume),
+    )
+    workload = answers.texts.without_bounds(workload)
     slo_us = parse_slo(record.slo, tell=tell_note) if record.slo is not None else {}
     starts = _starts(sessions, workload, several)
     if several.is_asked_for:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from observe.settings import CONCURRENCY, GPUS, PROCESSES, RETRIES, TIMEOUT, WarmUp
+from observe.text_options import TextOptions
 from traces import ConfigError, quoted
 from traces.console.slo_gate import SloGate
 from traces.strict.limits import MOST_REQUESTS
@@ -233,8 +234,9 @@ class LimitOptions:
 
 @option_table
 class AnswerOptions:
-    """How requests ask for their answers."""
+    """What requests say, and how they ask for their answers."""
 
+    texts: TextOptions = TextOptions()
     no_streaming: Annotated[
         bool,
         typer.Option(

@@ -27,6 +27,7 @@ from observe.settings import Settings, WarmUp
 from traces import several_engines
 
 if TYPE_CHECKING:
+    from observe.texts.sent_texts import SentTexts
     from traces import Trace
 
 Tell = Callable[[str], None]
@@ -35,10 +36,14 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preparation:
-    """The start of a run. ``metrics``: the server's counters just before it, None if it has none."""
+    """The start of a run. ``metrics``: the server's counters just before it, None if it has none.
+
+    ``prompt_source``: how prompts came to their lengths, in words, for the header.
+    """
 
     server: ServerFacts
     plan: SendPlan
+    prompt_source: str
     salt: int
     metrics: list[Sample] | None
     notes: tuple[str, ...]
@@ -68,6 +73,9 @@ async def prepare(
     if rounds_that_extend(workload, chains_of(workload)):
         prompts, more = await _prompts_for_conversations(client, shape, prompts=prompts, salt=salt)
         notes += more
+    texts = await _texts(workload, settings, client, tokenizer, model=server.model, tell=tell)
+    if texts is not None:
+        workload, notes = texts.workload, (*notes, *texts.notes)
     if settings.warmup and not settings.warmup.is_recorded:
         tell(f"warming up {_how_long(settings.warmup, len(workload))}")
         await warm_up(workload, settings, prompts=prompts, shape=shape, salt=salt + 1)
@@ -78,10 +86,12 @@ async def prepare(
         prebuild_bytes=PREBUILD_BYTES if settings.processes == 1 else 0,  # each process builds its own
         class_priority=settings.class_priority,
         guided_rows=guided_rows(workload, settings.guided),
+        texts=None if texts is None else texts.prompts,
     )
     return Preparation(
         server=server,
         plan=plan,
+        prompt_source=prompts.source if texts is None else texts.source,
         salt=salt,
         metrics=None if server.metrics is None else await scrape_metrics(client),
         notes=(
@@ -93,6 +103,27 @@ async def prepare(
             *_option_notes(plan, settings, server),
         ),
     )
+
+
+async def _texts(
+    workload: Trace,
+    settings: Settings,
+    client: ServerClient,
+    tokenizer: LocalTokenizer | None,
+    *,
+    model: str,
+    tell: Tell,
+) -> SentTexts | None:
+    """Return the texts to send, None where prompts are drawn."""
+    if settings.texts is None:
+        return None
+    from observe.texts.sent_texts import choose_texts
+    from observe.texts.token_counts import choose_counts
+
+    chat = settings.api == "chat"
+    counts = await choose_counts(client, chat=chat, model=model, tokenizer=tokenizer)
+    tell(f"counting the tokens of the texts of {settings.texts.path.name} ({counts.source})")
+    return await choose_texts(workload, settings.texts, counts=counts, chat=chat)
 
 
 def _may_refuse(server: ServerFacts, settings: Settings) -> bool:

@@ -84,6 +84,38 @@ class GuidedDecoding:
         return hashlib.sha256(json.dumps(self.schema, sort_keys=True).encode()).hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class TextColumns:
+    """Names of the columns of prompts and answers, in place of the usual ones; None: the usual."""
+
+    prompt: str | None = None
+    answer: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextSource:
+    """Where a run's texts come from. Lengths in tokens; those of ``prompt``, ``output`` and ``total`` are bounds.
+
+    ``seed``: texts are taken in an order drawn by it. ``drawn_outputs``: answers are as long as the workload says, not
+    as long as the data set's.
+    """
+
+    path: Path
+    columns: TextColumns | None = None
+    seed: int
+    drawn_outputs: bool = False
+    prompt: tuple[int, int | None] = (1, None)
+    output: tuple[int, int | None] = (1, None)
+    total: int | None = None
+
+    def takes(self, prompt: int, output: int | None) -> bool:
+        """Return whether a text of these lengths is within the bounds; None: the answer's is not known."""
+        sizes = [(prompt, self.prompt)] + ([] if output is None else [(output, self.output)])
+        if any(size < least or (most is not None and size > most) for size, (least, most) in sizes):
+            return False
+        return self.total is None or prompt + (output or 0) <= self.total
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """How to observe. ``model`` None: the one the server lists first. ``salt`` None: a new random one.
@@ -94,9 +126,9 @@ class Settings:
     constrains. ``max_error_frac``: stop when more than this share of the last answers failed. ``scrape_s``: how often
     the server's gauges are recorded; ``scrapes_vllm``: once a second if that is None and ``/metrics`` is vLLM's.
     ``engine_log``: file that the server logs its steps to. ``tokenizer``:
-    tokenizer.json of the served model, for a server that has no ``/tokenize``. ``processes``: how many send; the
-    requests are divided among them before the run. ``gpu``, ``tp``: the server's hardware, for the header; no server
-    reports it. ``command``: for the header, its secrets removed.
+    tokenizer.json of the served model, for a server that has no ``/tokenize``. ``texts``: what is sent in place of
+    drawn prompts. ``processes``: how many send; the requests are divided among them before the run. ``gpu``, ``tp``:
+    the server's hardware, for the header; no server reports it. ``command``: for the header, its secrets removed.
     """
 
     endpoint: Endpoint
@@ -115,6 +147,7 @@ class Settings:
     scrapes_vllm: bool = False
     engine_log: Path | None = None
     tokenizer: Path | None = None
+    texts: TextSource | None = None
     processes: int = 1
     gpu: str | None = None
     tp: int | None = None

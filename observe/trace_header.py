@@ -81,7 +81,7 @@ def _planned_client(ready: Preparation, settings: Settings, *, executor: Executo
         library=executor.library,
         num_processes=settings.processes,
         api=settings.api,
-        prompt_source=ready.plan.prompts.source,
+        prompt_source=ready.prompt_source,
         ignore_eos=ready.plan.shape.ignore_eos or ready.plan.shape.min_tokens,
         prompt_salt=ready.salt,
         timeout_s=limits.timeout_s,

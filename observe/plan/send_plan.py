@@ -37,7 +37,7 @@ class SendPlan:
     ``waits_for``: in sessions that branch, the rows whose answers a row waits for
     (``observe.run.branching_session``).
     ``extends_row``: the row whose prompt and answer a row's prompt builds on (see ``observe.plan.conversations``).
-    ``notes``: what is sent otherwise.
+    ``texts``: each row's prompt as JSON, in place of one that ``prompts`` draws. ``notes``: what is sent otherwise.
     """
 
     trace: Trace
@@ -56,6 +56,7 @@ class SendPlan:
     guided_rows: frozenset[int]
     deadline_us: Sequence[int | None]
     notes: tuple[str, ...]
+    texts: Sequence[bytes] | None = None
     built: dict[int, bytes] = field(default_factory=dict)
 
     @property
@@ -117,7 +118,7 @@ class SendPlan:
 
     def prompt(self, index: int) -> bytes:
         """Return the prompt of row ``index`` as JSON; of a row that builds on another, what it adds."""
-        return self.prompts.render(self.parts.of(index))
+        return self.prompts.render(self.parts.of(index)) if self.texts is None else self.texts[index]
 
     def prefix_tokens(self, index: int) -> int:
         """Return how many of the tokens of row ``index`` are those of its prefix group."""
@@ -147,11 +148,13 @@ def make_plan(
     prebuild_bytes: int = PREBUILD_BYTES,
     class_priority: Mapping[str, int] | None = None,
     guided_rows: frozenset[int] = frozenset(),
+    texts: Sequence[bytes] | None = None,
 ) -> SendPlan:
     """Return the plan that sends every row of ``trace``; ``class_priority``: of a row that states no priority.
 
     A row of a workload is sent with its requested lengths (``as_sent``), a row with a status again with its measured
-    ones. Raises TraceError for a trace without requests, or with a row whose output length is not given.
+    ones. ``texts``: what each row sends, in place of a drawn prompt. Raises TraceError for a trace without requests, or
+    with a row whose output length is not given.
     """
     if len(trace) == 0:
         raise TraceError("trace: got no requests, expected at least one")
@@ -176,6 +179,7 @@ def make_plan(
         priorities=_priorities(trace, class_priority),
         guided_rows=guided_rows,
         deadline_us=_ints(trace.column("deadline_us")),
+        texts=texts,
         notes=(*dropped, *notes, *unsent_notes(trace, due_us=due, shape=shape, guided_rows=guided_rows)),
     )
     prebuild(plan, prebuild_bytes)

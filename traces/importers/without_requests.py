@@ -23,8 +23,8 @@ class Aggregate:
 
 _VLLM_DETAILED: Final = "`vllm bench serve --save-result --save-detailed` writes them"
 _MEASURE: Final = (
-    "texts have no lengths and no times: send them with `vllm bench serve {how} --save-result --save-detailed` and "
-    "read its result, or give lengths to `vtwin observe` and `vtwin run` (--prompt-tokens, --output-tokens)"
+    "texts have no lengths and no times: `vtwin observe --texts FILE` sends them and records both, or give lengths to "
+    "`vtwin run` (--prompt-tokens, --output-tokens)"
 )
 
 FIGURES: Final = (
@@ -127,27 +127,27 @@ FIGURES: Final = (
 TEXTS: Final = (
     Aggregate(
         what="conversations of the kind of ShareGPT",
-        instead=_MEASURE.format(how="--dataset-name sharegpt --dataset-path FILE"),
+        instead=_MEASURE,
         has=("conversations", "from", "value"),
     ),
     Aggregate(
         what="conversations of the kind of LMSYS-Chat",
-        instead=_MEASURE.format(how="--dataset-name custom --dataset-path FILE, a prompt a line,"),
+        instead=_MEASURE,
         has=("conversation", "role", "content"),
     ),
     Aggregate(
         what="requests of a batch API",
-        instead=_MEASURE.format(how="--dataset-name custom --dataset-path FILE, a prompt a line,"),
+        instead=_MEASURE,
         has=("custom_id", "body"),
     ),
     Aggregate(
         what="lists of messages",
-        instead=_MEASURE.format(how="--dataset-name custom --dataset-path FILE, a prompt a line,"),
+        instead=_MEASURE,
         has=("messages", "role", "content"),
     ),
     Aggregate(
         what="prompts of vllm bench's custom dataset",
-        instead=_MEASURE.format(how="--dataset-name custom --dataset-path FILE"),
+        instead=_MEASURE,
         has=("prompt",),
     ),
 )

@@ -83,7 +83,7 @@ STATISTIC = {"unit": "ms", "avg": 1.0, "p50": 1.0, "p99": 2.0}
             "ShareGPT_V3.json",
             json.dumps([{"id": "a", "conversations": [{"from": "human", "value": "hello"}]}]),
             "ShareGPT",
-            "--dataset-name sharegpt",
+            "`vtwin observe --texts FILE`",
         ),
         (
             "lmsys.jsonl",
@@ -91,7 +91,7 @@ STATISTIC = {"unit": "ms", "avg": 1.0, "p50": 1.0, "p99": 2.0}
             "LMSYS-Chat",
             "texts have no lengths and no times",
         ),
-        ("prompts.jsonl", json.dumps({"prompt": "hello"}), "custom dataset", "--dataset-name custom"),
+        ("prompts.jsonl", json.dumps({"prompt": "hello"}), "custom dataset", "`vtwin observe --texts FILE`"),
         (
             "chats.jsonl",
             json.dumps({"messages": [{"role": "user", "content": "hello"}]}),

@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo test other-processor nightly fuzz lint types docs picture bench validate scoreboard live live-router soak conformance-random mutants lock sbom wheel wheel-check clean
+.PHONY: help install demo test other-processor nightly fuzz lint types docs site picture bench validate scoreboard live live-router soak conformance-random mutants lock sbom wheel wheel-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,12 @@ types: $(STAMP) ## mypy, strict
 docs: $(STAMP) ## renew docs/reference from the code's own tables, and run docs/notebooks
 	$(BIN)/python -m tests.docs
 
+SITE := build/site-venv
+site: ## the documentation as a site with search, build/site/index.html; fails on a dead link
+	test -x $(SITE)/bin/python || $(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements-site.lock
+	$(SITE)/bin/python -m tests.docs.site
+
 picture: $(STAMP) ## the README's picture, from the demo's report; needs Chromium
 	$(BIN)/python -m tests.docs.picture
 
@@ -98,11 +104,12 @@ conformance-random: $(STAMP) ## N=200 SEED=1 [GROUPS_TOO=1: of models whose laye
 
 LOCKER := uv==0.13.9
 COMPILE = build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml
-lock: ## renew both lock files, hashes of every file included; pins stay unless UPGRADE=--upgrade
+lock: ## renew the lock files, hashes of every file included; pins stay unless UPGRADE=--upgrade
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip --quiet --disable-pip-version-check install $(LOCKER)
 	$(COMPILE) $(UPGRADE) --extra dev --output-file requirements.lock >/dev/null
 	$(COMPILE) --constraint requirements.lock --no-annotate --output-file requirements-run.lock >/dev/null
+	$(COMPILE:pyproject.toml=) --no-annotate --group pyproject.toml:site --output-file requirements-site.lock >/dev/null
 
 sbom: $(STAMP) ## what an installation consists of, as CycloneDX JSON: sbom.json
 	$(BIN)/python -m tests.sbom

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from observe.settings import CONCURRENCY, GPUS, PROCESSES, RETRIES, TIMEOUT, WarmUp
+from observe.settings import CONCURRENCY, GPUS, IMAGE_SIDE, PROCESSES, RETRIES, TIMEOUT, WarmUp
 from observe.text_options import TextOptions
 from traces import ConfigError, quoted
 from traces.console.slo_gate import SloGate
@@ -259,6 +259,18 @@ class AnswerOptions:
         typer.Option(
             metavar="CLASS=N,…",
             help="As --class-priority, with these priorities: critical=0,batch=5. Lower is more urgent.",
+            rich_help_panel=SERVER,
+        ),
+    ] = None
+    image_side: Annotated[
+        int | None,
+        typer.Option(
+            min=IMAGE_SIDE.least,
+            max=IMAGE_SIDE.most,
+            metavar="PIXELS",
+            help="Send the images of the workload as drawn pictures (needs --api chat; extra: images). A token of an "
+            "image is a square of this side: 28 for Qwen2-VL and Qwen2.5-VL, 32 for Qwen3-VL. Default: as text of as "
+            "many tokens.",
             rich_help_panel=SERVER,
         ),
     ] = None

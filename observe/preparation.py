@@ -27,6 +27,7 @@ from observe.settings import Settings, WarmUp
 from traces import several_engines
 
 if TYPE_CHECKING:
+    from observe.plan.sent_images import PictureDrawing
     from observe.texts.sent_texts import SentTexts
     from traces import Trace
 
@@ -87,6 +88,7 @@ async def prepare(
         class_priority=settings.class_priority,
         guided_rows=guided_rows(workload, settings.guided),
         texts=None if texts is None else texts.prompts,
+        drawing=_drawing(settings, salt),
     )
     return Preparation(
         server=server,
@@ -103,6 +105,15 @@ async def prepare(
             *_option_notes(plan, settings, server),
         ),
     )
+
+
+def _drawing(settings: Settings, salt: int) -> PictureDrawing | None:
+    """Return how images are drawn, None where they are sent as text."""
+    if settings.image_side is None:
+        return None
+    from observe.plan.sent_images import PictureDrawing
+
+    return PictureDrawing(side=settings.image_side, salt=salt)
 
 
 async def _texts(

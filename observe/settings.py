@@ -17,6 +17,8 @@ CONCURRENCY: Final = Count(1, MOST_REQUESTS)
 RETRIES: Final = Count(0, 1_000_000)
 PROCESSES: Final = Count(1, 256)
 GPUS: Final = Count(1, 65_536)
+IMAGE_SIDE: Final = Count(1, 1024)
+"""Pixels."""
 FRACTION: Final = Number(0, 1)
 SECONDS: Final = Number(0, MOST_S)
 TIMEOUT: Final = Number(1e-6, MOST_S)
@@ -127,8 +129,9 @@ class Settings:
     the server's gauges are recorded; ``scrapes_vllm``: once a second if that is None and ``/metrics`` is vLLM's.
     ``engine_log``: file that the server logs its steps to. ``tokenizer``:
     tokenizer.json of the served model, for a server that has no ``/tokenize``. ``texts``: what is sent in place of
-    drawn prompts. ``processes``: how many send; the requests are divided among them before the run. ``gpu``, ``tp``:
-    the server's hardware, for the header; no server reports it. ``command``: for the header, its secrets removed.
+    drawn prompts. ``image_side``: pixels of the square that is a token of an image; None: images are sent as text.
+    ``processes``: how many send; the requests are divided among them before the run. ``gpu``, ``tp``: the server's
+    hardware, for the header; no server reports it. ``command``: for the header, its secrets removed.
     """
 
     endpoint: Endpoint
@@ -148,6 +151,7 @@ class Settings:
     engine_log: Path | None = None
     tokenizer: Path | None = None
     texts: TextSource | None = None
+    image_side: int | None = None
     processes: int = 1
     gpu: str | None = None
     tp: int | None = None
@@ -159,3 +163,4 @@ class Settings:
         check_fields(self, limits=OfClass(("Limits",), "Limits"), warmup=OfClass(("WarmUp",), "a WarmUp"))
         check_fields(self, model=TEXT, gpu=TEXT, command=ANY_TEXT, engine_log=PATH, tokenizer=PATH)
         check_fields(self, salt=SEED, max_error_frac=FRACTION, scrape_s=TIMEOUT, processes=PROCESSES, tp=GPUS)
+        check_fields(self, image_side=IMAGE_SIDE)

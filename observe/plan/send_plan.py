@@ -22,6 +22,7 @@ from traces.workload import as_sent
 if TYPE_CHECKING:
     import pandas as pd
 
+    from observe.plan.sent_images import PictureDrawing, SentImages
     from traces import ClosedLoop, Trace
 
 PREBUILD_BYTES = 256 << 20
@@ -57,6 +58,7 @@ class SendPlan:
     deadline_us: Sequence[int | None]
     notes: tuple[str, ...]
     texts: Sequence[bytes] | None = None
+    images: SentImages | None = None
     built: dict[int, bytes] = field(default_factory=dict)
 
     @property
@@ -118,7 +120,10 @@ class SendPlan:
 
     def prompt(self, index: int) -> bytes:
         """Return the prompt of row ``index`` as JSON; of a row that builds on another, what it adds."""
-        return self.prompts.render(self.parts.of(index)) if self.texts is None else self.texts[index]
+        if self.texts is not None:
+            return self.texts[index]
+        drawn = self.prompts.render(self.parts.of(index))
+        return drawn if self.images is None else self.images.prompt(index, drawn)
 
     def prefix_tokens(self, index: int) -> int:
         """Return how many of the tokens of row ``index`` are those of its prefix group."""
@@ -149,12 +154,13 @@ def make_plan(
     class_priority: Mapping[str, int] | None = None,
     guided_rows: frozenset[int] = frozenset(),
     texts: Sequence[bytes] | None = None,
+    drawing: PictureDrawing | None = None,
 ) -> SendPlan:
     """Return the plan that sends every row of ``trace``; ``class_priority``: of a row that states no priority.
 
     A row of a workload is sent with its requested lengths (``as_sent``), a row with a status again with its measured
-    ones. ``texts``: what each row sends, in place of a drawn prompt. Raises TraceError for a trace without requests, or
-    with a row whose output length is not given.
+    ones. ``texts``: what each row sends, in place of a drawn prompt. ``drawing``: how its images are drawn; None: they
+    are sent as text. Raises TraceError for a trace without requests, or with a row whose output length is not given.
     """
     if len(trace) == 0:
         raise TraceError("trace: got no requests, expected at least one")
@@ -162,7 +168,8 @@ def make_plan(
     chains, waits_for = chains_of(trace), waits_of(trace)
     extends_row = rounds_that_extend(trace, chains)
     due = _due_us(trace, chains, waits_for)
-    parts, notes = prompt_parts(trace, extends_row)
+    trace, images = _with_images(trace, drawing, extends_row)
+    parts, notes = prompt_parts(trace, extends_row, images)
     plan = SendPlan(
         trace=trace,
         due_us=due,
@@ -180,7 +187,12 @@ def make_plan(
         guided_rows=guided_rows,
         deadline_us=_ints(trace.column("deadline_us")),
         texts=texts,
-        notes=(*dropped, *notes, *unsent_notes(trace, due_us=due, shape=shape, guided_rows=guided_rows)),
+        images=images,
+        notes=(
+            *dropped,
+            *notes,
+            *unsent_notes(trace, due_us=due, shape=shape, guided_rows=guided_rows, images=images),
+        ),
     )
     prebuild(plan, prebuild_bytes)
     return plan
@@ -238,6 +250,18 @@ def _without_unsendable(trace: Trace) -> tuple[Trace, tuple[str, ...]]:
         f"{number} requests of sessions that branch build on answers (new_input_tokens): what prompts share is sent by "
         "their block hashes alone",
     )
+
+
+def _with_images(
+    trace: Trace, drawing: PictureDrawing | None, extends_row: Mapping[int, int]
+) -> tuple[Trace, SentImages | None]:
+    """Return the trace with the images that are sent at their places, and the images; a later round sends none."""
+    if drawing is None:
+        return trace.without_columns("images"), None
+    from observe.plan.sent_images import images_to_send, with_sent_images
+
+    images = images_to_send(trace, drawing, without=extends_row)
+    return with_sent_images(trace, images), images
 
 
 def _due_us(

@@ -10,18 +10,24 @@ import numpy as np
 from observe.plan.request_body import BodyShape
 
 if TYPE_CHECKING:
+    from observe.plan.sent_images import SentImages
     from traces import Trace
 
 _MODALITIES = ("image_tokens", "audio_tokens", "video_tokens")
 
 
 def unsent_notes(
-    trace: Trace, *, due_us: Sequence[int | None], shape: BodyShape, guided_rows: frozenset[int]
+    trace: Trace,
+    *,
+    due_us: Sequence[int | None],
+    shape: BodyShape,
+    guided_rows: frozenset[int],
+    images: SentImages | None,
 ) -> tuple[str, ...]:
     """Return a line for every column whose values are not sent as they stand, with the number of requests."""
     return (
         *_model_notes(trace, shape),
-        *_modality_notes(trace),
+        *_modality_notes(trace, images=images),
         *_counted(
             int((trace.column("reason_ratio") > 0).fillna(False).sum()),
             "a reason_ratio: their output is sent as ordinary output",
@@ -63,12 +69,18 @@ def _model_notes(trace: Trace, shape: BodyShape) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _modality_notes(trace: Trace) -> tuple[str, ...]:
+def _modality_notes(trace: Trace, *, images: SentImages | None) -> tuple[str, ...]:
+    """Return how many requests have what is sent as text, and how many pictures."""
     has_any = np.logical_or.reduce(
         [(trace.column(name) > 0).fillna(False).to_numpy(dtype=bool) for name in _MODALITIES]
     )
+    pictured = [] if images is None else list(images.of_row)
+    has_any[pictured] = False
     number = int(has_any.sum())
-    return _counted(number, "image, audio or video tokens: sent as as many tokens of text")
+    return (
+        *_counted(number, "image, audio or video tokens: sent as as many tokens of text"),
+        *_counted(len(pictured), "images, sent as drawn pictures behind the text"),
+    )
 
 
 def _unguided(trace: Trace, guided_rows: frozenset[int]) -> int:

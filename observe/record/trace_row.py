@@ -14,7 +14,15 @@ Cell: TypeAlias = str | int | float | bool | None
 
 WORKLOAD_COLUMNS = (
     *("request_id", "client_id", "tenant_id", "slo_class", "session_id", "round_index"),
-    *("prefix_group", "prefix_length", "input_tokens", "text_tokens", "image_tokens", "audio_tokens"),
+    *(
+        "prefix_group",
+        "prefix_length",
+        "input_tokens",
+        "text_tokens",
+        "image_tokens",
+        "images",
+        "audio_tokens",
+    ),
     *("video_tokens", "reason_ratio", "deadline_us", "slo_target_us", "arrival_time_us"),
     *("think_time_us", "prefix_hashes", "new_input_tokens"),
     *("parent_request_id", "awaited_request_ids", "num_parent_hashes"),

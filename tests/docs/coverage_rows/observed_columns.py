@@ -42,8 +42,12 @@ COLUMN_COVERAGE: Final[Mapping[str, ColumnCoverage]] = {
         "sent", "max_tokens and min_tokens, where max_tokens does not say them; refused where both are empty"
     ),
     "text_tokens": ColumnCoverage("recorded", "part of input_tokens"),
-    "image_tokens": ColumnCoverage("noted", "sent as as many tokens of text"),
-    "images": ColumnCoverage("noted", "sent as as many tokens of text, and not recorded"),
+    "image_tokens": ColumnCoverage(
+        "noted", "sent as as many tokens of text, or with --image-side as a picture"
+    ),
+    "images": ColumnCoverage(
+        "noted", "sent as as many tokens of text, and not recorded; with --image-side as pictures"
+    ),
     "audio_tokens": ColumnCoverage("noted", "sent as as many tokens of text"),
     "video_tokens": ColumnCoverage("noted", "sent as as many tokens of text"),
     "reason_ratio": ColumnCoverage("noted", "the output is sent as ordinary output"),

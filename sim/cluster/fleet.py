@@ -76,7 +76,7 @@ ROWS_OF_TABLE = (
     *("prompt_tokens", "hash_starts", "num_hashes"),
     *("session", "tenant", "adapter", "slo_priority", "slo_target_us"),
 )
-"""Of ``RequestTable``, the arrays with a row per request."""
+"""The arrays of ``RequestTable`` with a row per request."""
 
 
 def new_fleet(

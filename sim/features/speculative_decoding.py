@@ -81,7 +81,7 @@ class DraftTimes:
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class DraftSeed:
-    """Of what is accepted."""
+    """The seed of the draws that say which drafts are accepted."""
 
     __slots__ = ()
 

@@ -143,7 +143,7 @@ class GpuProfile:
     def prefill_compute_s(self, lengths: Lengths) -> Floats:
         """Return the seconds of compute of each prompt: per token, and per pair of tokens that attend to each other.
 
-        Of a prompt whose first c tokens are cached, n - c tokens are computed, and attend to all before them.
+        Where a prompt's first c tokens are cached, n - c tokens are computed, and attend to all before them.
         """
         n, new = lengths.input_tokens, lengths.new_tokens
         cached = n - new

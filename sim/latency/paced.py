@@ -21,7 +21,7 @@ from sim.latency.latency_model import (
 )
 
 EXTENDED_TIMES = [*range(7), 8]
-"""Of Extended's terms those that are times: ``STEP`` to ``FLOOR``, ``TAU`` in ``sim.engine.step_time.step_duration``.
+"""The terms of Extended that are times: ``STEP`` to ``FLOOR``, ``TAU`` in ``sim.engine.step_time.step_duration``.
 
 With its clock's memory as much longer as its steps, a step is slowed down by the share that it was.
 """

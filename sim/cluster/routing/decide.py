@@ -31,7 +31,7 @@ def functions_of() -> dict[int, PolicyFunctions]:
 
 
 def asked(otherwise: Question) -> Question:
-    """Return a compiled function that asks the run's policy, and does ``otherwise`` where that has no answer.
+    """Return a compiled function that asks the run's policy, and returns ``otherwise``'s constant where that is silent.
 
     It is a chain of branches over the policies that answer a question of this name; a table of functions would be one
     of pointers, and nothing could be inlined. Raises TypeError where an answer names a parameter that the question

@@ -30,7 +30,7 @@ from sim.config import Compatibility, InvalidConfig
 from sim.requests import Int64s
 
 NUMBERS = {policy: number for number, policy in enumerate(POLICIES)}
-"""By which compiled code knows the policies."""
+"""The numbers by which compiled code knows the policies."""
 
 SETTINGS = np.dtype(
     [

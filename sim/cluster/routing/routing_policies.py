@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -55,7 +55,7 @@ class RoutedFleet(NamedTuple):
     is_blis: bool
 
 
-class RoutingPolicy:
+class Policy:
     """What a policy says of itself; its own class is a dataclass of its settings.
 
     ``name``: in TWIN.yaml. ``module``: the module of this room with its compiled functions, in ``FUNCTIONS``.
@@ -91,7 +91,7 @@ class RoutingPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoundRobin(RoutingPolicy):
+class RoundRobin(Policy):
     """Every candidate in turn."""
 
     name: ClassVar[str] = "round-robin"
@@ -100,7 +100,7 @@ class RoundRobin(RoutingPolicy):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RandomChoice(RoutingPolicy):
+class RandomChoice(Policy):
     """Any candidate, each equally likely."""
 
     name: ClassVar[str] = "random"
@@ -109,7 +109,7 @@ class RandomChoice(RoutingPolicy):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PowerOfTwo(RoutingPolicy):
+class PowerOfTwo(Policy):
     """The less loaded of two different candidates drawn at random; the first drawn if they tie.
 
     Mitzenmacher, "The power of two choices in randomized load balancing", 2001; vllm-router's rule.
@@ -121,7 +121,7 @@ class PowerOfTwo(RoutingPolicy):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session(RoutingPolicy):
+class Session(Policy):
     """Where the session went before; a new session, or a request without one, goes anywhere at random."""
 
     name: ClassVar[str] = "session"
@@ -130,7 +130,7 @@ class Session(RoutingPolicy):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KubeProxy(RoutingPolicy):
+class KubeProxy(Policy):
     """A Kubernetes service: chooses for a new connection; a connection that is kept stays with its instance.
 
     One client sends all requests. It takes the idle connection that was opened first, and closes one that has been idle
@@ -161,7 +161,7 @@ class KubeProxy(RoutingPolicy):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeastLoaded(RoutingPolicy):
+class LeastLoaded(Policy):
     """The fewest requests in flight. Ties: the ``first`` candidate, as in vllm-router, or one at ``random``."""
 
     name: ClassVar[str] = "least-loaded"
@@ -179,7 +179,7 @@ class LeastLoaded(RoutingPolicy):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlwaysBusiest(RoutingPolicy):
+class AlwaysBusiest(Policy):
     """The most requests in flight, the first candidate in ties: the worst choice, for tests."""
 
     name: ClassVar[str] = "always-busiest"
@@ -187,7 +187,7 @@ class AlwaysBusiest(RoutingPolicy):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weighted(RoutingPolicy):
+class Weighted(Policy):
     """The highest weighted sum of scores in [0, 1]; ties at random. Weights are normalised: their ratios count.
 
     ``prefix_capacity_blocks``: how many blocks per instance the router remembers having sent there.
@@ -250,7 +250,7 @@ class Weighted(RoutingPolicy):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VllmDp(RoutingPolicy):
+class VllmDp(Policy):
     """vLLM's own data-parallel balancer, as of ``vllm_version``.
 
     From 0.27: the larger of the front end's own requests and the last counts of all, plus a penalty for those
@@ -303,7 +303,7 @@ def version_of(text: object) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CacheAware(RoutingPolicy):
+class CacheAware(Policy):
     """Where most of the prompt was sent before, unless loads differ too much: sglang-router's and vllm-router's.
 
     Loads differ too much when max - min > ``balance_abs_threshold`` and max > ``balance_rel_threshold`` * min: then,
@@ -343,7 +343,7 @@ class CacheAware(RoutingPolicy):
     def numbers(self, fleet: RoutedFleet) -> dict[str, float]:
         """Return the settings, the tree's size in blocks, and when it is first cut."""
         return {
-            **RoutingPolicy.numbers(self, fleet),
+            **Policy.numbers(self, fleet),
             "takes_least_loaded_owner": self.owner == "least-loaded",
             "max_tree_ids": self.max_tree_size // fleet.block_size,
             "next_eviction_us": self.eviction_interval_us,
@@ -351,7 +351,7 @@ class CacheAware(RoutingPolicy):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KvCost(RoutingPolicy):
+class KvCost(Policy):
     """Dynamo's KV router: the least cost in blocks of prefill to do and of decode held, credit for cached ones.
 
     cost = ``prefill_load_scale`` * max(0, prefill - credit) + decode + ``decode_active_request_weight`` * active
@@ -390,7 +390,7 @@ class KvCost(RoutingPolicy):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnPolicy(RoutingPolicy):
+class OwnPolicy(Policy):
     """A user's function: (fleet, request, time_us) to an instance number. It must change nothing it is given.
 
     ``fleet`` and ``request`` are a ``FleetView`` and a ``RequestView`` (``sim.cluster.routing.own``).
@@ -405,20 +405,24 @@ class OwnPolicy(RoutingPolicy):
             raise InvalidConfig(f"policy: got {self.choose!r}, expected a function")
 
 
-POLICIES: tuple[type[RoutingPolicy], ...] = (
-    RoundRobin,
-    RandomChoice,
-    PowerOfTwo,
-    Session,
-    KubeProxy,
-    LeastLoaded,
-    AlwaysBusiest,
-    Weighted,
-    VllmDp,
-    CacheAware,
-    KvCost,
+RoutingPolicy = (
+    RoundRobin
+    | RandomChoice
+    | PowerOfTwo
+    | Session
+    | KubeProxy
+    | LeastLoaded
+    | AlwaysBusiest
+    | Weighted
+    | VllmDp
+    | CacheAware
+    | KvCost
+    | OwnPolicy
 )
-ROUTING_POLICIES: dict[str, Callable[..., RoutingPolicy]] = {each.name: each for each in POLICIES}
+POLICIES: tuple[type[Policy], ...] = tuple(each for each in get_args(RoutingPolicy) if each is not OwnPolicy)
+"""The compiled ones."""
+
+ROUTING_POLICIES: dict[str, Callable[..., RoutingPolicy]] = {each.name: each for each in POLICIES}  # type: ignore[misc] # the classes of the union
 """The policies by their names in TWIN.yaml."""
 
 

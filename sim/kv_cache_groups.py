@@ -179,7 +179,7 @@ def eagle_groups_of(groups: Sequence[KVCacheGroup], *, use_eagle: bool) -> tuple
     return (marked or tuple(range(len(groups)))) if use_eagle else ()
 
 
-def fault_of_drafts(
+def fault_of_eagle_groups(
     groups: Sequence[KVCacheGroup],
     sizes: Sequence[int],
     *,

@@ -96,7 +96,7 @@ class GpuProfile:
             groups=self.kv_cache_groups,
             chunk_tokens=self.chunk_tokens,
             num_batches=self.max_concurrent_batches,
-            num_drafts=self.num_speculative_tokens,
+            tokens_per_decode=1 + self.num_speculative_tokens,
         )
 
     def kv_limit(self, context: int) -> int:

@@ -32,18 +32,7 @@ def add_up_scores(router: Router, fleet: Fleet, requests: RequestTable, request:
     for scorer in range(len(router.weights)):
         if router.weights[scorer] == 0.0:
             continue
-        if scorer == sc.PREFIX_AFFINITY:
-            sc.score_prefixes(router, fleet, requests, request)
-        elif scorer == sc.NO_HIT_LRU:
-            sc.score_cold_turns(router, fleet)
-        elif scorer == sc.ACTIVE_REQUESTS:
-            sc.score_active_requests(router, fleet)
-        elif scorer == sc.LORA_AFFINITY:
-            sc.score_adapters(router, fleet, requests, request)
-        elif scorer == sc.KV_UTILIZATION or scorer == sc.LOAD_BALANCE or scorer == sc.LOAD_AWARE:  # noqa: PLR1714 - numba compares scalars
-            sc.score_each(router, fleet, scorer)
-        else:
-            sc.score_min_max(router, fleet, scorer)
+        sc.score(router, fleet, requests, request, scorer)
 
 
 @phase

@@ -41,7 +41,8 @@ SETTINGS = np.dtype(
         # round-robin: decisions so far; vllm-dp: where the next scan begins; kube-proxy: of the request in hand in
         # ``connections``
         ("next_place", np.int64),
-        *(column for policy in NUMBERS for column in policy.columns),
+        *((name, np.float64) for policy in NUMBERS for name in policy.floats),
+        *((name, np.int64) for policy in NUMBERS for name in policy.integers),
     ],
     align=True,
 )

@@ -9,16 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
-import numpy as np
-
 from sim.cluster.setting_checks import built_in, check_choice, check_integer, check_number
 from sim.config import InvalidConfig
 
 TieBreak = Literal["first", "random"]
 ServiceMode = Literal["iptables", "ipvs"]
 Owner = Literal["creator", "least-loaded"]
-
-Column = tuple[str, type[np.int64] | type[np.float64]]
 
 SCORERS = (
     "prefix-affinity",
@@ -35,9 +31,13 @@ SCORERS = (
 )
 """The scorers, in the order in which their scores are added up, whatever order the configuration has."""
 
-SEES_KV = ("kv-utilization", "load-balance")
-SEES_QUEUES = ("queue-depth", "running-requests", "load-aware", "vllm-dp")
-"""The scorers that read what instances report of their KV blocks, and of their queues."""
+REPORTS = {
+    "queues": ("queue-depth", "running-requests", "load-aware", "vllm-dp"),
+    "kv": ("kv-utilization", "load-balance"),
+    "caches": ("precise-prefix-cache",),
+}
+"""What instances report, and the scorers that read it: how many requests run and wait, the share of KV blocks in use,
+and how much of a prompt is cached."""
 
 DEFAULT_SCORERS = {"prefix-affinity": 2.0, "active-requests": 3.0, "kv-utilization": 1.0}
 """A request whose prompt is cached to a share p on the busiest instance goes to an idle one: 2p against at least 3.
@@ -59,35 +59,25 @@ class Policy:
     """What a policy says of itself; its own class is a dataclass of its settings.
 
     ``name``: in TWIN.yaml. ``module``: the module of this room with its compiled functions, in ``FUNCTIONS``.
-    ``looks_at``: of how many candidates a decision reads the state. ``columns``: the numbers that compiled code reads
-    of it in ``Router.settings``, and those that it keeps there. The ``sees_…``: whether it reads what instances report
-    of their queues, their KV blocks, and which blocks of the prompt they have.
+    ``looks_at``: of how many candidates a decision reads the state. ``floats``, ``integers``: the numbers that compiled
+    code reads of it in ``Router.settings``, and those that it keeps there.
     """
 
     __slots__ = ()
     name: ClassVar[str]
     module: ClassVar[str]
     looks_at: ClassVar[Literal["none", "two", "all"]] = "all"
-    columns: ClassVar[tuple[Column, ...]] = ()
+    floats: ClassVar[tuple[str, ...]] = ()
+    integers: ClassVar[tuple[str, ...]] = ()
 
     @property
-    def sees_queues(self) -> bool:
-        """Whether it reads how many requests run and wait, as the last report has it."""
-        return False
-
-    @property
-    def sees_kv(self) -> bool:
-        """Whether it reads the share of KV blocks in use, as the last report has it."""
-        return False
-
-    @property
-    def sees_caches(self) -> bool:
-        """Whether it reads how much of a prompt each instance has cached."""
-        return False
+    def reports(self) -> frozenset[str]:
+        """Which of ``REPORTS`` it reads."""
+        return frozenset()
 
     def numbers(self, fleet: RoutedFleet) -> dict[str, float]:  # noqa: ARG002 - for those that depend on it
-        """Return the ``columns`` that do not begin as 0: settings and properties of the same name."""
-        return {name: getattr(self, name) for name, _ in self.columns if hasattr(self, name)}
+        """Return those numbers that do not begin as 0: settings and properties of the same name."""
+        return {name: getattr(self, name) for name in self.floats + self.integers if hasattr(self, name)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +85,8 @@ class RoundRobin(Policy):
     """Every candidate in turn."""
 
     name: ClassVar[str] = "round-robin"
-    module: ClassVar[str] = "simple"
-    looks_at: ClassVar[Literal["none", "two", "all"]] = "none"
+    module = "simple"
+    looks_at = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +94,8 @@ class RandomChoice(Policy):
     """Any candidate, each equally likely."""
 
     name: ClassVar[str] = "random"
-    module: ClassVar[str] = "simple"
-    looks_at: ClassVar[Literal["none", "two", "all"]] = "none"
+    module = "simple"
+    looks_at = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,8 +106,8 @@ class PowerOfTwo(Policy):
     """
 
     name: ClassVar[str] = "power-of-two"
-    module: ClassVar[str] = "simple"
-    looks_at: ClassVar[Literal["none", "two", "all"]] = "two"
+    module = "simple"
+    looks_at = "two"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,8 +115,8 @@ class Session(Policy):
     """Where the session went before; a new session, or a request without one, goes anywhere at random."""
 
     name: ClassVar[str] = "session"
-    module: ClassVar[str] = "simple"
-    looks_at: ClassVar[Literal["none", "two", "all"]] = "none"
+    module = "simple"
+    looks_at = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,13 +129,8 @@ class KubeProxy(Policy):
     """
 
     name: ClassVar[str] = "kube-proxy"
-    module: ClassVar[str] = "connections"
-    columns: ClassVar[tuple[Column, ...]] = (
-        ("keep_alive_us", np.int64),
-        ("takes_turns", np.int64),
-        ("num_connections", np.int64),
-        ("num_opened", np.int64),
-    )
+    module = "connections"
+    integers = ("keep_alive_us", "takes_turns", "num_connections", "num_opened")
     mode: ServiceMode = "iptables"
     keep_alive_us: int = 5_000_000
 
@@ -165,8 +150,8 @@ class LeastLoaded(Policy):
     """The fewest requests in flight. Ties: the ``first`` candidate, as in vllm-router, or one at ``random``."""
 
     name: ClassVar[str] = "least-loaded"
-    module: ClassVar[str] = "simple"
-    columns: ClassVar[tuple[Column, ...]] = (("has_random_ties", np.int64),)
+    module = "simple"
+    integers = ("has_random_ties",)
     ties: TieBreak = "first"
 
     def __post_init__(self) -> None:
@@ -183,7 +168,7 @@ class AlwaysBusiest(Policy):
     """The most requests in flight, the first candidate in ties: the worst choice, for tests."""
 
     name: ClassVar[str] = "always-busiest"
-    module: ClassVar[str] = "simple"
+    module = "simple"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,13 +179,13 @@ class Weighted(Policy):
     """
 
     name: ClassVar[str] = "weighted"
-    module: ClassVar[str] = "weighted"
-    columns: ClassVar[tuple[Column, ...]] = (
-        ("keeps_prefixes", np.int64),
-        ("asks_caches", np.int64),
-        ("prefix_capacity_blocks", np.int64),
-        ("is_cold", np.int64),  # the request in hand hits nothing anywhere
-    )
+    module = "weighted"
+    integers = (
+        "keeps_prefixes",
+        "asks_caches",
+        "prefix_capacity_blocks",
+        "is_cold",
+    )  # is_cold: the request in hand hits nothing
     scorers: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT_SCORERS))
     prefix_capacity_blocks: int = 10_000
 
@@ -234,19 +219,9 @@ class Weighted(Policy):
         return self.has("precise-prefix-cache")
 
     @property
-    def sees_queues(self) -> bool:
-        """Some scorers do."""
-        return self.has(*SEES_QUEUES)
-
-    @property
-    def sees_kv(self) -> bool:
-        """Some scorers do."""
-        return self.has(*SEES_KV)
-
-    @property
-    def sees_caches(self) -> bool:
-        """``asks_caches``."""
-        return self.asks_caches
+    def reports(self) -> frozenset[str]:
+        """Which of ``REPORTS`` its scorers read."""
+        return frozenset(report for report, scorers in REPORTS.items() if self.has(*scorers))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,8 +235,8 @@ class VllmDp(Policy):
     """
 
     name: ClassVar[str] = "vllm-dp"
-    module: ClassVar[str] = "vllm_dp"
-    columns: ClassVar[tuple[Column, ...]] = (("dp_rule", np.int64), ("num_clients", np.int64))
+    module = "vllm_dp"
+    integers = ("dp_rule", "num_clients")
     vllm_version: str = "0.32.0"
     clients: int = 1
     client: int = 0
@@ -275,14 +250,9 @@ class VllmDp(Policy):
         version_of(self.vllm_version)
 
     @property
-    def sees_queues(self) -> bool:
-        """The last counts of all."""
-        return True
-
-    @property
-    def sees_kv(self) -> bool:
-        """The penalty's."""
-        return True
+    def reports(self) -> frozenset[str]:
+        """The last counts of all, and for the penalty their KV."""
+        return frozenset(("queues", "kv"))
 
     def numbers(self, fleet: RoutedFleet) -> dict[str, float]:
         """Return which of the three rules it is, from the oldest, 0; its front ends; where its first scan begins."""
@@ -314,16 +284,9 @@ class CacheAware(Policy):
     """
 
     name: ClassVar[str] = "cache-aware"
-    module: ClassVar[str] = "cache_aware"
-    columns: ClassVar[tuple[Column, ...]] = (
-        ("cache_threshold", np.float64),
-        ("balance_abs_threshold", np.float64),
-        ("balance_rel_threshold", np.float64),
-        ("takes_least_loaded_owner", np.int64),
-        ("max_tree_ids", np.int64),
-        ("eviction_interval_us", np.int64),
-        ("next_eviction_us", np.int64),
-    )
+    module = "cache_aware"
+    floats = ("cache_threshold", "balance_abs_threshold", "balance_rel_threshold")
+    integers = ("takes_least_loaded_owner", "max_tree_ids", "eviction_interval_us", "next_eviction_us")
     cache_threshold: float = 0.3
     balance_abs_threshold: float = 64
     balance_rel_threshold: float = 1.5
@@ -361,16 +324,16 @@ class KvCost(Policy):
     """
 
     name: ClassVar[str] = "kv-cost"
-    module: ClassVar[str] = "kv_cost"
-    columns: ClassVar[tuple[Column, ...]] = (
-        ("prefill_load_scale", np.float64),
-        ("overlap_score_credit", np.float64),
-        ("overlap_score_credit_decay", np.float64),
-        ("host_cache_hit_weight", np.float64),
-        ("decode_active_request_weight", np.float64),
-        ("temperature", np.float64),
-        ("num_active_pairs", np.int64),
+    module = "kv_cost"
+    floats = (
+        "prefill_load_scale",
+        "overlap_score_credit",
+        "overlap_score_credit_decay",
+        "host_cache_hit_weight",
+        "decode_active_request_weight",
+        "temperature",
     )
+    integers = ("num_active_pairs",)
     prefill_load_scale: float = 1.0
     overlap_score_credit: float = 1.0
     overlap_score_credit_decay: float = 0.0
@@ -384,9 +347,9 @@ class KvCost(Policy):
             check_number(setting.name, getattr(self, setting.name), least=0)
 
     @property
-    def sees_caches(self) -> bool:
-        """The credit."""
-        return True
+    def reports(self) -> frozenset[str]:
+        """What is cached, for the credit."""
+        return frozenset(("caches",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,9 +53,10 @@ def loop_of(config: ClusterConfig, work: ClusterWork, *, records_decisions: bool
     loop["admission_looks"] = not isinstance(admission, AlwaysAdmit | RejectAll | TokenBucket)
     sees_all = is_own or records_decisions or config.compatibility == "blis" or loop["admission_looks"][0]
     uses_detector = flow is not None and (flow.detector == "utilization")
-    loop["sees_queues"] = sees_all or uses_detector or any(each.sees_queues for each in policies)
-    loop["sees_kv"] = sees_all or uses_detector or any(each.sees_kv for each in policies)
-    loop["sees_caches"] = is_own or asks_decode_caches or any(each.sees_caches for each in policies)
+    reports = frozenset().union(*(each.reports for each in policies))
+    loop["sees_queues"] = sees_all or uses_detector or "queues" in reports
+    loop["sees_kv"] = sees_all or uses_detector or "kv" in reports
+    loop["sees_caches"] = is_own or asks_decode_caches or "caches" in reports
     loop["records_decisions"] = records_decisions
     for name in (
         "queues_seen_us",

@@ -6,7 +6,7 @@ Nothing here is compiled, so that a configuration is read without numba. What a 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from sim.cluster.setting_checks import built_in, check_choice, check_integer, check_number
@@ -326,12 +326,8 @@ class KvCost(Policy):
     name: ClassVar[str] = "kv-cost"
     module = "kv_cost"
     floats = (
-        "prefill_load_scale",
-        "overlap_score_credit",
-        "overlap_score_credit_decay",
-        "host_cache_hit_weight",
-        "decode_active_request_weight",
-        "temperature",
+        *("prefill_load_scale", "overlap_score_credit", "overlap_score_credit_decay"),
+        *("host_cache_hit_weight", "decode_active_request_weight", "temperature"),
     )
     integers = ("num_active_pairs",)
     prefill_load_scale: float = 1.0
@@ -343,8 +339,8 @@ class KvCost(Policy):
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        for setting in fields(self):
-            check_number(setting.name, getattr(self, setting.name), least=0)
+        for name in self.floats:
+            check_number(name, getattr(self, name), least=0)
 
     @property
     def reports(self) -> frozenset[str]:

@@ -78,9 +78,9 @@ class EngineSettings(
     def eagle_groups(self) -> tuple[int, ...]:
         """The groups in which a prefix hit loses its last block to drafts."""
         groups = self.kv_cache_groups
-        if not rules_of(self.vllm_version).drops_once_for_drafts:
+        if not rules_of(self.vllm_version).drops_last_block_once:
             groups = without_eagle_marks(groups)
-        return eagle_groups_of(groups, use_eagle=self.drops_blocks_for_drafts)
+        return eagle_groups_of(groups, use_eagle=self.drops_last_block_of_hits)
 
     @property
     def num_hash_lookahead_tokens(self) -> int:
@@ -90,7 +90,7 @@ class EngineSettings(
         return max(1, self.num_prefill_lookahead_tokens) if covers else 0
 
     @property
-    def drops_blocks_for_drafts(self) -> bool:
+    def drops_last_block_of_hits(self) -> bool:
         """Whether a prefix hit loses its last block, since drafts read hidden states behind it."""
         return self.use_eagle and self.num_hash_lookahead_tokens == 0
 

@@ -27,15 +27,15 @@ class HeldBlocks:
 
     ``groups``: () is one full group. ``block_size``: tokens per block of groups without a size of their own.
     ``chunk_tokens``: of a prompt in one step at most (max_num_batched_tokens). ``num_batches``: how many steps' tokens
-    are in flight, which a window keeps beside its own. ``num_drafts``: num_speculative_tokens, for each of which a
-    state has a block more.
+    are in flight, which a window keeps beside its own. ``tokens_per_decode``: 1 and the
+    drafts of a step; a state has a block for each.
     """
 
     block_size: int
     groups: tuple[KVCacheGroup, ...] = ()
     chunk_tokens: int = 2048
     num_batches: int = 1
-    num_drafts: int = 0
+    tokens_per_decode: int = 1
 
     @classmethod
     def of(cls, engine: EngineConfig) -> HeldBlocks:
@@ -49,7 +49,7 @@ class HeldBlocks:
             ),
             chunk_tokens=engine.max_num_batched_tokens,
             num_batches=engine.max_in_flight_tokens // engine.max_num_batched_tokens,
-            num_drafts=engine.num_speculative_tokens,
+            tokens_per_decode=engine.tokens_per_decode,
         )
 
     def fullest(self, num_tokens: int) -> int:
@@ -142,7 +142,7 @@ class HeldBlocks:
         for group in self.groups:
             if group.kind == "state":
                 saved = group.num_prefill_checkpoint_blocks
-                found += (STATES_ALIGNED + saved if group.mode == "align" else 1) + self.num_drafts
+                found += (STATES_ALIGNED - 1 + saved if group.mode == "align" else 0) + self.tokens_per_decode
                 continue
             size = group.block_size or self.block_size
             whole = -(-num_tokens // size)
@@ -163,7 +163,7 @@ class HeldBlocks:
         found, ahead = np.zeros_like(prompt), self.num_batches - 1
         for group in self.groups:
             if group.kind == "state":
-                found += (1 + self.num_drafts) * output
+                found += self.tokens_per_decode * output
                 continue
             size = group.block_size or self.block_size
             found += output + _quotients(prompt, output, size)

@@ -27,7 +27,7 @@ WITH_ONE_GROUP_ONLY: tuple[tuple[str, str | int], ...] = (
 """Settings that are simulated with one full group alone, and their values beside others."""
 
 MOST_TOKENS = 1 << 30
-"""Of a window, a chunk or a block."""
+"""The largest window, chunk or block that is accepted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +179,7 @@ def eagle_groups_of(groups: Sequence[KVCacheGroup], *, use_eagle: bool) -> tuple
     return (marked or tuple(range(len(groups)))) if use_eagle else ()
 
 
-def fault_of_drafts(
+def fault_of_eagle_groups(
     groups: Sequence[KVCacheGroup],
     sizes: Sequence[int],
     *,

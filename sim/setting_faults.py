@@ -26,7 +26,7 @@ from sim.versions import KNOWN_VERSIONS, has_native_offloading, is_known, rules_
 __all__ = ["InvalidConfig", "in_the_way_of_offloading"]
 
 MOST_ADDED_US = 1_000_000_000
-"""Of a time that is added to a step, or to a token in it."""
+"""The longest time that may be added to a step, or to a token in it."""
 
 
 _FLAGS = tuple(name for name, kind in KINDS.items() if kind == "bool")

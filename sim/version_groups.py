@@ -55,7 +55,7 @@ def fault_of_version(version: str, groups: Sequence[KVCacheGroup], beside: Besid
     return (
         _fault_of_kinds(version, minor, groups, caches_prefixes=beside.caches_prefixes)
         or _fault_of_states(version, minor, groups, beside)
-        or _fault_of_drafts(version, groups, beside)
+        or _fault_of_eagle_groups(version, groups, beside)
     )
 
 
@@ -145,9 +145,9 @@ def _fault_of_checkpoints(version: str, groups: Sequence[KVCacheGroup], beside: 
     return None
 
 
-def _fault_of_drafts(version: str, groups: Sequence[KVCacheGroup], beside: Beside) -> Fault | None:
+def _fault_of_eagle_groups(version: str, groups: Sequence[KVCacheGroup], beside: Beside) -> Fault | None:
     """Return what is wrong with drafts that read hidden states, whose hits lose a block."""
-    if not (beside.use_eagle and beside.caches_prefixes) or rules_of(version).drops_once_for_drafts:
+    if not (beside.use_eagle and beside.caches_prefixes) or rules_of(version).drops_last_block_once:
         return None
     if len({group.block_size for group in groups}) > 1:
         return "use_eagle", _before(

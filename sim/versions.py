@@ -42,7 +42,7 @@ class VersionRules(
 ):
     """What the scheduler of a version does and knows, and what vLLM assumes where a flag is absent.
 
-    Of the oldest version that is known; each base says what its rules mean.
+    The defaults are the oldest known version's; each base says what its rules mean.
     """
 
 

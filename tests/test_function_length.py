@@ -13,7 +13,6 @@ MOST_LINES = 50
 """From ``def`` to the last line, docstring included."""
 LONGER = {
     "replay/trace/simulation_summary.py:summarize": "one line for each key of the JSON document, in its order",
-    "sim/cluster/run/beginning/loop_settings.py:loop_of": "one line for each field of the compiled loop's state",
     "sim/cluster/results/cluster_results.py:results_of": "one line for each column that a cluster answers with",
     "sim/records/run_results.py:outcomes_of": "one line for each column of the outcomes",
 }

@@ -333,7 +333,7 @@ def check_engine(pool: Pool) -> None:
             f"engine.batching: {pool.engine.batching} cannot be combined with a {pool.role} pool yet, expected vllm"
         )
     for name, is_on in (
-        ("num_speculative_tokens", pool.engine.num_speculative_tokens > 0),
+        ("num_speculative_tokens", pool.engine.tokens_per_decode > 1),
         ("num_cpu_blocks", pool.engine.num_cpu_blocks > 0),
         ("pipeline_parallel_size", pool.engine.pipeline_parallel_size > 1),
     ):

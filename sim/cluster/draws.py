@@ -6,8 +6,7 @@ independent of all others: of a request's outputs (``speculative.verify_drafts``
 
 from __future__ import annotations
 
-from sim.engine.optional.speculative import LONGEST_OUTPUT
-from sim.engine.step_time.step_duration import uniform
+from sim.engine.step_time.step_duration import LONGEST_OUTPUT, uniform
 from sim.jit.compile import engine_entry, part
 
 CLUSTER_DRAWS = LONGEST_OUTPUT // 2

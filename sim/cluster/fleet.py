@@ -49,6 +49,7 @@ class Fleet(NamedTuple):
     candidates: Int64s  # instance numbers; the first num_candidates count
     counts: Records  # COUNTS[1]
     adapters: NDArray[np.int8]  # [num_instances, num_adapters]: NO_, WAITING_ or ACTIVE_ADAPTER
+    num_with_adapter: Int64s  # likewise: requests in flight
     place_of: Int64s  # per instance its place among the candidates, or NOWHERE; or of no rows
     loads: Int64s  # a tree (``arrays``) over the candidates' requests in flight, by place; or of no rows
 
@@ -76,7 +77,7 @@ ROWS_OF_TABLE = (
     *("prompt_tokens", "hash_starts", "num_hashes"),
     *("session", "tenant", "adapter", "slo_priority", "slo_target_us"),
 )
-"""Of ``RequestTable``, the arrays with a row per request."""
+"""The arrays of ``RequestTable`` with a row per request."""
 
 
 def new_fleet(
@@ -100,6 +101,7 @@ def new_fleet(
         candidates=np.zeros(num_instances, np.int64),
         counts=counts,
         adapters=np.zeros((num_instances, num_adapters), np.int8),
+        num_with_adapter=np.zeros((num_instances, num_adapters), np.int64),
         place_of=np.zeros(num_kept, np.int64),
         loads=tree_of(np.zeros(num_kept, np.int64)) if keeps_loads else np.zeros(0, np.int64),
     )

@@ -88,9 +88,9 @@ from sim.engine.optional.speculative import (
     drop_drafts,
     mark_padding,
     note_running,
-    num_drafts_of,
+    num_tokens_to_verify,
     padding_of_admission,
-    take_new_drafts,
+    propose_tokens,
     verify_drafts,
 )
 from sim.engine.state import State
@@ -116,6 +116,7 @@ __all__ = [
     "forget_progress",
     "free_once_written",
     "free_written",
+    "gives_one_token",
     "hand_out_blocks_of_groups",
     "hand_over",
     "has_new_grammar",
@@ -152,24 +153,24 @@ __all__ = [
     "note_waiting",
     "num_blocks_reserved",
     "num_blocks_to_pin",
-    "num_drafts_of",
+    "num_tokens_to_verify",
     "only_waits_to_store",
     "padding_of_admission",
     "pin",
+    "propose_tokens",
     "repeats_preempting_all",
     "reserves_sequences",
-    "running_hold_images",
+    "running_hold_inputs",
     "skips_for_grammar",
     "skips_head",
     "steps_until_one_ends",
-    "take_drafts_back",
     "take_held",
     "take_in_transfers",
-    "take_new_drafts",
     "take_share_back",
     "take_states_back",
     "tells",
     "unless_cut",
+    "verify_tokens",
     "with_added_time",
     "with_time_added_in_jump",
 ]
@@ -183,6 +184,7 @@ __all__ = [
 def begin_features(s: State, batch: int) -> None:
     """Have features begin a step, before any request is scheduled."""
     settings = s.engine[0].settings
+    s.engine[0].current_step.num_encoder_tokens = 0
     if settings.session_kv_ttl_us > 0:
         unpin_expired(s)
     if settings.has_kv_transfers:
@@ -265,6 +267,12 @@ def let_go_of_inputs(s: State, request: int) -> None:
     """Have a request let go of what an encoder made for it: it does not fit, is preempted, or is over."""
     if s.engine[0].settings.has_images:
         free_images(s, request)
+
+
+@part
+def running_hold_inputs(s: State) -> bool:
+    """Return whether a running request holds what an encoder made for it, and may let it go with any step."""
+    return s.engine[0].settings.has_images == 1 and running_hold_images(s)
 
 
 # -- a waiting request ----------------------------------------------------------------------------------------
@@ -360,7 +368,13 @@ def join_held(s: State, request: int) -> None:
 
 
 @part
-def take_drafts_back(s: State, batch: int, index: int, is_stale: bool) -> int:
+def gives_one_token(s: State) -> bool:
+    """Return whether a step gives a request one token at most: there are no drafts."""
+    return s.engine[0].settings.num_speculative_tokens == 0
+
+
+@part
+def verify_tokens(s: State, batch: int, index: int, is_stale: bool) -> int:
     """Take back the drafts of a request that do not hold; return how many do."""
     entry = s.entries[batch, index]
     if s.engine[0].settings.num_speculative_tokens == 0 or not entry.kind & SAMPLES:

@@ -21,7 +21,7 @@ from sim.engine.asked_features import (
     next_expiry_us,
     next_grammar_us,
     reserves_sequences,
-    running_hold_images,
+    running_hold_inputs,
     steps_until_one_ends,
     with_time_added_in_jump,
 )
@@ -363,7 +363,7 @@ def plan_steps(s: State, most: int, limit_us: int, start_us: int) -> int:
 def nothing_moves(s: State) -> bool:
     """Return whether no step of a jump would let go of an image, nor order, end or hear of a transfer of KV."""
     settings = s.engine[0].settings
-    if settings.has_images and running_hold_images(s):
+    if running_hold_inputs(s):
         return False
     if not settings.has_loads:
         return True

@@ -31,12 +31,12 @@ from sim.engine.asked_features import (
     note_running,
     note_share,
     num_blocks_reserved,
-    num_drafts_of,
+    num_tokens_to_verify,
     padding_of_admission,
+    propose_tokens,
     skips_for_grammar,
     skips_head,
     take_held,
-    take_new_drafts,
     unless_cut,
 )
 from sim.engine.dtypes import FCFS, IS_DECODE, NEVER, RUNNING, SAMPLES, WAITING_FOR_REMOTE_KVS
@@ -92,7 +92,7 @@ def num_new_tokens_of_running(s: State, request: int, threshold: int) -> int:
         and num_tokens_then >= length_limit(s, request)
     ):
         return 0
-    wanted = r.num_tokens + num_drafts_of(s, request) + in_flight - r.num_computed_tokens
+    wanted = r.num_tokens + num_tokens_to_verify(s, request) + in_flight - r.num_computed_tokens
     wanted = capped(wanted, threshold)
     wanted = min(wanted, current.token_budget, settings.max_model_len - r.num_computed_tokens - 1)
     if not settings.cuts_shares:
@@ -115,9 +115,9 @@ def add_to_batch(s: State, batch: int, request: int, num_tokens: int) -> None:
         s.requests[request],
     )
     known = r.num_tokens + r.num_output_placeholders
-    num_drafts = r.num_computed_tokens + num_tokens - known  # below 0: not even all known tokens
-    kind = SAMPLES if num_drafts >= 0 else 0
-    if num_tokens == 1 + num_drafts and known > r.num_prompt_tokens:
+    num_beyond = r.num_computed_tokens + num_tokens - known  # below 0: not even all known tokens
+    kind = SAMPLES if num_beyond >= 0 else 0
+    if num_tokens == 1 + num_beyond and known > r.num_prompt_tokens:
         kind += IS_DECODE
     entry = s.entries[batch, b.num_entries]
     entry.request, entry.num_tokens, entry.kind = request, num_tokens, kind
@@ -128,8 +128,8 @@ def add_to_batch(s: State, batch: int, request: int, num_tokens: int) -> None:
     r.num_computed_tokens += num_tokens
     r.num_in_flight_tokens += num_tokens
     if settings.async_scheduling and kind & SAMPLES:
-        r.num_output_placeholders += 1 + num_drafts
-    take_new_drafts(s, request, kind)
+        r.num_output_placeholders += 1 + num_beyond
+    propose_tokens(s, request, kind)
     if settings.notes_shares:
         note_share(s, request, num_tokens, kind)
 
@@ -391,7 +391,7 @@ def schedule(s: State, batch: int) -> None:
     b.num_entries = 0
     clear_sums(s, batch)
     current.num_preempted = current.num_hits = current.step_reload_us = current.has_prefill = 0
-    current.num_encoder_tokens = current.num_skipped = current.waits_for_state = 0
+    current.num_skipped = current.waits_for_state = 0
     queues.head_is_blocked, queues.next_grammar_us = 0, NEVER
     current.num_block_copies = 0
     begin_features(s, batch)

@@ -6,14 +6,15 @@ from sim.engine.asked_features import (
     depart,
     free_once_written,
     free_written,
+    gives_one_token,
     keep_row,
     keeps_blocks,
     let_go_of_inputs,
     let_go_of_read_inputs,
     num_blocks_to_pin,
     pin,
-    take_drafts_back,
     take_in_transfers,
+    verify_tokens,
 )
 from sim.engine.deadlines import learnt_us
 from sim.engine.dtypes import ABORTED, COMPLETED, FINISHED, GOT_FIRST_TOKEN, NEVER, RUNNING, SAMPLES
@@ -93,7 +94,7 @@ def drop_finished_from_running(s: State) -> None:
 
 
 @phase
-def cache_drafts(s: State, request: int) -> None:
+def cache_verified(s: State, request: int) -> None:
     """Enter what a request's drafts that hold have filled into the prefix cache."""
     cache_blocks(s, request, s.requests[request].num_tokens - 1)
 
@@ -105,12 +106,12 @@ def take_in_token(s: State, request: int) -> None:
     An engine that awaits results enters it then only with drafts, and not with every version.
     """
     settings, r = s.engine[0].settings, s.requests[request]
-    if settings.async_scheduling or settings.num_speculative_tokens == 0:
+    if settings.async_scheduling or gives_one_token(s):
         r.num_output_placeholders -= 1
         if r.status == RUNNING:
             cache_blocks(s, request, r.num_computed_tokens - r.num_output_placeholders)
     else:
-        cache_drafts(s, request)
+        cache_verified(s, request)
 
 
 @phase
@@ -151,7 +152,7 @@ def update_from_output(s: State, batch: int, now_us: int) -> None:
         # An async engine had scheduled it once more before it heard of its end: that step's token is nobody's.
         if r.status == FINISHED or r.status == ABORTED:  # noqa: PLR1714 - numba compares scalars
             continue
-        num_accepted = take_drafts_back(s, batch, i, is_stale)
+        num_accepted = verify_tokens(s, batch, i, is_stale)
         let_go_of_read_inputs(s, entry.request)
         if not entry.kind & SAMPLES:
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sim.features.setting import AllSettings, InvalidConfig, setting, since
+from sim.features.setting import setting, since
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
@@ -98,11 +98,3 @@ class ImageRules:
     passes_over_empty_shares: bool = since(33)
     encodes_without_lookahead: bool = since(33)
     keeps_whole_images_together: bool = since(33)
-
-
-def check_images_beside_states(config: AllSettings) -> None:
-    """Raise InvalidConfig on images that are computed whole beside states in mode align."""
-    if config.disable_chunked_mm_input and any(group.mode == "align" for group in config.kv_cache_groups):
-        raise InvalidConfig(
-            "disable_chunked_mm_input: got true with states in mode align, expected false: vLLM cannot do both"
-        )

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sim.features.images import check_images_beside_states
 from sim.features.setting import AllRules, AllSettings, InvalidConfig, changing, setting, since
 from sim.kv_cache_groups import (
     MOST_TOKENS,
     WITH_ONE_GROUP_ONLY,
     KVCacheGroup,
     alignment_of,
-    fault_of_drafts,
+    fault_of_eagle_groups,
     faults_of,
     sizes_of,
 )
@@ -195,7 +194,7 @@ def check_match_unit(config: AllSettings, rules: AllRules) -> None:
             f"prefix_match_unit: got {unit} with num_prefill_lookahead_tokens {config.num_prefill_lookahead_tokens}, "
             "expected 0 or 1: hits inside blocks are not simulated with several MTP modules"
         )
-    if config.drops_blocks_for_drafts and aligns_states and not config.matches_inside_blocks:
+    if config.drops_last_block_of_hits and aligns_states and not config.matches_inside_blocks:
         raise InvalidConfig(
             f"prefix_match_unit: got {unit} with use_eagle true and a window or a chunk beside states, expected none: "
             "not simulated"
@@ -215,7 +214,7 @@ def check_groups(config: AllSettings, rules: AllRules) -> None:
     if not groups:
         return
     fault = faults_of(groups, block_size=config.block_size, caches_prefixes=config.enable_prefix_caching)
-    fault = fault or fault_of_drafts(
+    fault = fault or fault_of_eagle_groups(
         groups,
         sizes_of(groups, block_size=config.block_size, max_model_len=config.max_model_len),
         use_eagle=config.use_eagle,
@@ -224,7 +223,10 @@ def check_groups(config: AllSettings, rules: AllRules) -> None:
     )
     if fault is not None:
         raise InvalidConfig(f"{fault[0]}: {fault[1]}")
-    check_images_beside_states(config)
+    if config.disable_chunked_mm_input and any(group.mode == "align" for group in groups):
+        raise InvalidConfig(
+            "disable_chunked_mm_input: got true with states in mode align, expected false: vLLM cannot do both"
+        )
     for name, off in WITH_ONE_GROUP_ONLY:
         value = getattr(config, name)
         if value != off:

@@ -17,7 +17,7 @@ for what they load stand in one queue with those that are asked again, and a con
 has it is asked about (sched/scheduler.py: skipped_waiting, distributed/kv_transfer/kv_connector/v1/offloading)."""
 
 MOST_BLOCK_US = 1_000_000
-"""Of a block's way between the GPU and host memory: the engine counts 10⁻⁶ µs in 64 bits."""
+"""The longest that a block may take between GPU and host memory: the engine counts 10⁻⁶ µs in 64 bits."""
 
 
 WITHOUT_NATIVE_OFFLOADING: tuple[tuple[str, str | int | bool], ...] = (

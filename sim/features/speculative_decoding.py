@@ -81,7 +81,7 @@ class DraftTimes:
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class DraftSeed:
-    """Of what is accepted."""
+    """The seed of the draws that say which drafts are accepted."""
 
     __slots__ = ()
 
@@ -102,19 +102,19 @@ class DraftRules:
       config/vllm.py:num_prefill_lookahead_tokens).
     - ``gives_draft_slots_at_admission``: an admitted request gets the drafting model's slots at once; before, with its
       next step (from 0.23.0; sched/scheduler.py:schedule, effective_lookahead_tokens).
-    - ``drops_once_for_drafts``: for one length in hand a group's hit loses its block to drafts once, and is asked for
+    - ``drops_last_block_once``: for one length in hand a group's hit loses its block to drafts once, and is asked for
       one block more; before, at each lookup, in all groups (from 0.20.0; find_longest_cache_hit, eagle_verified).
-    - ``caches_past_hit_for_drafts``: that block is cached and kept, too (from 0.23.0; cache_blocks).
+    - ``caches_past_hit``: that block is cached and kept, too (from 0.23.0; cache_blocks).
     - ``hashes_ahead_of_drafts``: beside drafts that read hidden states a block's hash covers the tokens behind it, too,
       so that it exists once they do, and hits lose no block (from 0.33.0; config/vllm.py:num_hash_lookahead_tokens).
-    - ``keeps_junctions_for_drafts``: where prompts part, groups that lose a block to drafts also keep what ends a block
-      before (from 0.33.0; single_type_kv_cache_manager.py:cache_blocks).
+    - ``keeps_junctions_a_block_earlier``: where prompts part, groups that lose a block to drafts also keep what ends a
+      block before (from 0.33.0; single_type_kv_cache_manager.py:cache_blocks).
     - ``takes_surplus_back``: drafts that hold, but that a request has no more room for, do not count as computed when
       it ends: a window has passed as many tokens less (from 0.33.0; sched/scheduler.py:_update_request_with_output).
     - ``caches_at_outputs``: what drafts that hold have filled enters the prefix cache with the results of their step,
       also where they are awaited; before, with the next step (from 0.33.0; sched/scheduler.py:update_from_output).
     - ``looks_past_hit``: for drafts a lookup may match the block that the prompt ends in (from 0.32.0);
-      ``keeps_ends_for_drafts``: a prompt's ends are kept a block earlier (from 0.30.0).
+      ``keeps_ends_a_block_earlier``: a prompt's ends are kept a block earlier (from 0.30.0).
     - ``ends_states_at_hit``: beside drafts that read hidden states a state is looked for up to the length in hand;
       before, a block further, though it drops none, so that the request goes on from tokens that full groups lack
       (from 0.26.0; kv_cache_coordinator.py:find_longest_cache_hit).
@@ -129,14 +129,14 @@ class DraftRules:
     pads_admissions: Padding = changing("never", {25: "or waits", 29: "where it fits", 30: "beside hits"})
     reads_ahead_of_prompts: bool = since(28, asked=False)
     gives_draft_slots_at_admission: bool = since(23, asked=False)
-    drops_once_for_drafts: bool = since(20)
-    caches_past_hit_for_drafts: bool = since(23, asked=False)
+    drops_last_block_once: bool = since(20)
+    caches_past_hit: bool = since(23, asked=False)
     hashes_ahead_of_drafts: bool = since(33, asked=False)
-    keeps_junctions_for_drafts: bool = since(33)
+    keeps_junctions_a_block_earlier: bool = since(33)
     takes_surplus_back: bool = since(33)
     caches_at_outputs: bool = since(33, asked=False)
     looks_past_hit: bool = since(32)
-    keeps_ends_for_drafts: bool = since(30)
+    keeps_ends_a_block_earlier: bool = since(30)
     ends_states_at_hit: bool = since(26)
     reserves_drafts_by_group: bool = since(32, asked=False)
     marks_mtp_group: bool = since(31, asked=False)

@@ -52,7 +52,7 @@ def provisioned(needed: int, share_up: float) -> int:
 def share_enough(have: int, needed: int, share_up: float) -> float:
     """Return the share of the time in which at least ``needed`` of ``have`` nodes are up, failing independently.
 
-    Of a binomial distribution, the chance of at most ``have - needed`` nodes down. Raises InvalidConfig.
+    It is a binomial distribution's chance of at most ``have - needed`` nodes down. Raises InvalidConfig.
     """
     provisioned(needed, share_up)
     if have < needed:

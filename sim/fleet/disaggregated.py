@@ -19,7 +19,7 @@ from sim.fleet.workload import Floats, Lengths
 ALPHA_PREFILL, ALPHA_DECODE, BETA_TTFT = 0.90, 0.92, 1.80
 """What is left of a pool's throughput beside transfers, and what they make of TTFT (the fleet simulator's figures).
 
-Of its own profiles, which know no steps. A twin's transfers take what its links take."""
+They hold for its own profiles, which know no steps; a twin's transfers take what its links take."""
 SPREAD, SHOWN = 4, 24
 """Besides the smallest pool, pools of up to ``SPREAD`` times as many engines are shown, in ``SHOWN`` steps."""
 

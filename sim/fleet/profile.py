@@ -96,7 +96,7 @@ class GpuProfile:
             groups=self.kv_cache_groups,
             chunk_tokens=self.chunk_tokens,
             num_batches=self.max_concurrent_batches,
-            num_drafts=self.num_speculative_tokens,
+            tokens_per_decode=1 + self.num_speculative_tokens,
         )
 
     def kv_limit(self, context: int) -> int:
@@ -143,7 +143,7 @@ class GpuProfile:
     def prefill_compute_s(self, lengths: Lengths) -> Floats:
         """Return the seconds of compute of each prompt: per token, and per pair of tokens that attend to each other.
 
-        Of a prompt whose first c tokens are cached, n - c tokens are computed, and attend to all before them.
+        Where a prompt's first c tokens are cached, n - c tokens are computed, and attend to all before them.
         """
         n, new = lengths.input_tokens, lengths.new_tokens
         cached = n - new

@@ -21,7 +21,7 @@ from sim.fleet.workload import Floats, Lengths
 POINTS, PARTS = 4096, 11
 """Points, and what is drawn at each: request, wait, step, place in it, others, backlog, seat, and two decode steps."""
 NORMAL = ((2, 9), (4, 10))
-"""Of the parts, with a second number each: the step under way, and what others compute."""
+"""The parts that take a second number each: the step under way, and what others compute."""
 ROUNDS = 40
 """The number of prompts in a step follows from the step's length, and that from the number: so often, at most,"""
 SAME = 1e-6

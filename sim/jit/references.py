@@ -45,7 +45,7 @@ _HOLLOW: dict[type, Any] = {}
 """A tuple of each kind with empty arrays; known before anything is compiled for it."""
 
 _LAYOUTS: dict[type, list[tuple[np.dtype[Any], int]]] = {}
-"""Of each kind of tuple the dtype of each array and its number of axes: what compiled code takes them for."""
+"""For each kind of tuple, the dtype of each array and its number of axes: what compiled code takes them for."""
 
 
 def table_of(tuples: Sequence[Any]) -> Table:

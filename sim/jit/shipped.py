@@ -36,7 +36,7 @@ FEATURES: Final = frozenset(
         *("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"),  # the third
     )
 )
-"""By LLVM's names; the levels are those of the System V ABI for x86-64, table 3.1."""
+"""The names are LLVM's; the levels are those of the System V ABI for x86-64, table 3.1."""
 
 
 def runs_here(features: str) -> bool:

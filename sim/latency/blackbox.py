@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -10,13 +10,12 @@ import numpy as np
 from sim.latency.batch import StepBatch
 from sim.latency.latency_model import (
     BLACKBOX,
-    LARGEST_US,
     Fitting,
     Int64s,
     LatencyModel,
     Number,
-    coefficient,
     divided_half_even,
+    exact,
     scaled,
 )
 
@@ -34,28 +33,11 @@ class Blackbox(LatencyModel):
     fitting: ClassVar[Fitting] = Fitting.FREELY
     in_words: ClassVar[str] = "A step lasts beta0 + beta1 · prefill tokens + beta2 · decode tokens"
 
-    beta0: Number = field(
-        default=0,
-        metadata=coefficient("µs/step", meaning="µs per step.", default="required", most=LARGEST_US["beta0"]),
+    beta0: Number = exact("beta0", "µs/step", "µs per step.")
+    beta1: Number = exact(
+        "beta1", "µs/prefill token", "µs per prefill token computed in the step (cache hits are not)."
     )
-    beta1: Number = field(
-        default=0,
-        metadata=coefficient(
-            "µs/prefill token",
-            meaning="µs per prefill token computed in the step (cache hits are not).",
-            default="required",
-            most=LARGEST_US["beta1"],
-        ),
-    )
-    beta2: Number = field(
-        default=0,
-        metadata=coefficient(
-            "µs/decode token",
-            meaning="µs per decode token of the step.",
-            default="required",
-            most=LARGEST_US["beta2"],
-        ),
-    )
+    beta2: Number = exact("beta2", "µs/decode token", "µs per decode token of the step.")
 
     def __post_init__(self) -> None:
         """Check all."""

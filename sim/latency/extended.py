@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Self
 
 import numpy as np
@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from sim.config import InvalidConfig
 from sim.latency.batch import StepBatch
 from sim.latency.blackbox import Blackbox
-from sim.latency.latency_model import BLACKBOX, EXTENDED, Int64s, LatencyModel, coefficient
+from sim.latency.latency_model import (
+    BLACKBOX,
+    EXTENDED,
+    Int64s,
+    LatencyModel,
+    check_not_negative,
+    coefficient,
+)
 from sim.latency.throttling import throttled_us
 
 MICROSECONDS_PER_SECOND = 1_000_000
@@ -57,59 +64,38 @@ class Extended(Blackbox):
         "seconds spent computing, as far as it is above u0)"
     )
 
-    beta3: float = field(
-        default=0.0,
-        metadata=coefficient("µs/context token read", meaning="µs per KV entry that decodes read."),
+    beta3: float = coefficient(0.0, "µs/context token read", "µs per KV entry that decodes read.")
+    beta4: float = coefficient(
+        0.0, "µs/(query, key) pair", "µs per (query, key) pair that prefills attend to."
     )
-    beta4: float = field(
-        default=0.0,
-        metadata=coefficient(
-            "µs/(query, key) pair", meaning="µs per (query, key) pair that prefills attend to."
-        ),
+    beta5: float = coefficient(0.0, "µs/prefilling request", "µs per prefilling request.")
+    floor: float = coefficient(
+        0.0,
+        "µs/step",
+        "µs that a step's dense part lasts at least: reading the weights. Decode tokens are in it, too.",
     )
-    beta5: float = field(
-        default=0.0, metadata=coefficient("µs/prefilling request", meaning="µs per prefilling request.")
+    kappa: float = coefficient(
+        0.0,
+        "per unit of duty",
+        "Slowdown of the dense and attention parts per share of recent time above `u0` that the GPU computed.",
     )
-    floor: float = field(
-        default=0.0,
-        metadata=coefficient(
-            "µs/step",
-            meaning="µs that a step's dense part lasts at least: reading the weights. Decode tokens are in it, too.",
-        ),
+    u0: float = coefficient(
+        0.0,
+        "share of time",
+        "Share of recent time spent computing above which the GPU slows down (its power limit); 0 to 1.",
+        most=1.0,
     )
-    kappa: float = field(
-        default=0.0,
-        metadata=coefficient(
-            "per unit of duty",
-            meaning="Slowdown of the dense and attention parts per share of recent time above `u0` that the "
-            "GPU computed.",
-        ),
+    tau_s: float = coefficient(1.0, "s", "Seconds over which that share of time is averaged.")
+    concavity: float = coefficient(
+        0.0,
+        "1 - exponent",
+        "How much less each further decoding sequence costs: `beta2` counts D^(1 - concavity); 0 to 1.",
+        most=0.9,
     )
-    u0: float = field(
-        default=0.0,
-        metadata=coefficient(
-            "share of time",
-            meaning="Share of recent time spent computing above which the GPU slows down (its power limit); 0 to 1.",
-            most=1.0,
-        ),
-    )
-    tau_s: float = field(
-        default=1.0, metadata=coefficient("s", meaning="Seconds over which that share of time is averaged.")
-    )
-    concavity: float = field(
-        default=0.0,
-        metadata=coefficient(
-            "1 - exponent",
-            meaning="How much less each further decoding sequence costs: `beta2` counts D^(1 - concavity); 0 to 1.",
-            most=0.9,
-        ),
-    )
-    sigma: float = field(
-        default=0.0,
-        metadata=coefficient(
-            "of log(step time)",
-            meaning="Scatter of step times: lognormal with mean 1, from `seed` and the step's number.",
-        ),
+    sigma: float = coefficient(
+        0.0,
+        "of log(step time)",
+        "Scatter of step times: lognormal with mean 1, from `seed` and the step's number.",
     )
     seed: int = 0
     tiles: tuple[tuple[int, float], ...] = ()
@@ -118,9 +104,7 @@ class Extended(Blackbox):
         """Check all; raises InvalidConfig."""
         Blackbox.__post_init__(self)
         for name in (each.name for each in fields(self) if each.name != "tiles"):
-            value = float(getattr(self, name))
-            if not np.isfinite(value) or value < 0:
-                raise InvalidConfig(f"{name}: got {value!r}, expected a number >= 0")
+            check_not_negative(name, float(getattr(self, name)))
         for name in SHARES:
             if getattr(self, name) > 1:
                 raise InvalidConfig(f"{name}: got {getattr(self, name)!r}, expected a share in [0, 1]")

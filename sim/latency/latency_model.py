@@ -8,7 +8,7 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from enum import Enum
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from sim.latency.batch import StepBatch
 
 Number = str | int | float | Decimal
 Int64s = NDArray[np.int64]
+Value = TypeVar("Value")
 
 SCALE = 1_000_000
 """Coefficients are kept to 10⁻⁶ µs, as integers, so that a tie is a tie on every machine."""
@@ -76,9 +77,34 @@ class CoefficientFacts:
     prior: float | None = None
 
 
-def coefficient(unit: str, **said: Any) -> dict[str, CoefficientFacts]:  # noqa: ANN401 - as ``CoefficientFacts`` has them
-    """Return the metadata of the field of a coefficient: what is said of it."""
-    return {"said": CoefficientFacts(unit, **said)}
+def coefficient(
+    default: Value,
+    unit: str,
+    meaning: str = "",
+    *,
+    told: str | None = None,
+    most: float = np.inf,
+    prior: float | None = None,
+) -> Value:
+    """Return the field of a coefficient, with what is said of it; ``told``: the default as the reference tells it."""
+    made: Value = field(
+        default=default, metadata={"said": CoefficientFacts(unit, meaning, told, most, prior)}
+    )
+    return made
+
+
+def exact(
+    name: str, unit: str, meaning: str, *, told: str | None = "required", prior: float | None = None
+) -> Number:
+    """Return the field of a coefficient that the engine has in whole 10⁻⁶ µs (``scaled``), 0 unless given."""
+    default: Number = 0
+    return coefficient(default, unit, meaning, told=told, most=LARGEST_US[name], prior=prior)
+
+
+def check_not_negative(name: str, value: float) -> None:
+    """Raise InvalidConfig on a number that is negative, or none."""
+    if not np.isfinite(value) or value < 0:
+        raise InvalidConfig(f"{name}: got {value!r}, expected a number >= 0")
 
 
 def scaled(value: Number, name: str) -> int:
@@ -132,46 +158,24 @@ class LatencyModel:
     has_operators: ClassVar[bool] = False
     in_words: ClassVar[str] = ""
 
-    alpha0: Number = field(
-        default=0,
-        metadata=coefficient(
-            "µs",
-            meaning="µs from a request's arrival until it joins the queue.",
-            default="required",
-            most=LARGEST_US["alpha0"],
-            prior=0.7,
-        ),
+    alpha0: Number = exact("alpha0", "µs", "µs from a request's arrival until it joins the queue.", prior=0.7)
+    alpha1: Number = exact(
+        "alpha1", "µs/prompt token", "The same, per prompt token (prefix included).", prior=0.7
     )
-    alpha1: Number = field(
-        default=0,
-        metadata=coefficient(
-            "µs/prompt token",
-            meaning="The same, per prompt token (prefix included).",
-            default="required",
-            most=LARGEST_US["alpha1"],
-            prior=0.7,
-        ),
+    alpha2: Number = exact(
+        "alpha2",
+        "µs/output token",
+        "µs per output token: the k-th is seen k·alpha2 after its step; the clock does not move.",
+        prior=0.7,
     )
-    alpha2: Number = field(
-        default=0,
-        metadata=coefficient(
-            "µs/output token",
-            meaning="µs per output token: the k-th is seen k·alpha2 after its step; the clock does not move.",
-            default="required",
-            most=LARGEST_US["alpha2"],
-            prior=0.7,
-        ),
-    )
-    alpha3: Number = field(
-        default=0,
-        metadata=coefficient(
-            "µs/output of its step",
-            meaning="µs per output: the front end hands on a step's outputs one after another, and the first token of "
-            "a request comes after those of the requests that were there before. Every first token is seen so much "
-            "later, times its place among its step's outputs.",
-            most=LARGEST_US["alpha3"],
-            prior=0.7,
-        ),
+    alpha3: Number = exact(
+        "alpha3",
+        "µs/output of its step",
+        "µs per output: the front end hands on a step's outputs one after another, and the first token of "
+        "a request comes after those of the requests that were there before. Every first token is seen so much "
+        "later, times its place among its step's outputs.",
+        told=None,
+        prior=0.7,
     )
 
     def __post_init__(self) -> None:

@@ -21,30 +21,13 @@ from sim.latency.latency_model import (
 )
 
 EXTENDED_TIMES = [*range(7), 8]
-"""Of Extended's terms those that are times: ``STEP`` to ``FLOOR``, ``TAU`` in ``sim.engine.step_time.step_duration``.
+"""The terms of Extended that are times: ``STEP`` to ``FLOOR``, ``TAU`` in ``sim.engine.step_time.step_duration``.
 
 With its clock's memory as much longer as its steps, a step is slowed down by the share that it was.
 """
-TABLE_TIMES = (
-    tabulated.PREFILL,
-    tabulated.DECODE,
-    tabulated.SAMPLE,
-    tabulated.SAMPLE_FLOOR,
-    tabulated.SEQUENCE,
-    tabulated.CPU_STEP,
-    tabulated.CPU_SEQUENCE,
-    tabulated.PAIR,
-    tabulated.PAIR_WINDOWED,
-    tabulated.KEYS,
-    tabulated.KEYS_WINDOWED,
-    tabulated.ENTRY,
-    tabulated.ENTRY_WINDOWED,
-    tabulated.LAST,
-    tabulated.RECURRENCE,
-    tabulated.CHAIN,
-    tabulated.STATE,
-    tabulated.EXCHANGE,
-)
+NO_TIMES = ("exposed", "cpu_exposed", "batching", "window", "stages", "captured")
+TABLE_TIMES = [place for place, name in tabulated.PLACES.items() if name not in NO_TIMES]
+"""The numbers of a ``StepTable`` that are times: all but shares and counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +64,7 @@ class Paced(LatencyModel):
         if kind == EXTENDED:
             terms[EXTENDED_TIMES] *= self.factor
         elif kind == TABULATED:
-            terms[list(TABLE_TIMES)] *= self.factor
+            terms[TABLE_TIMES] *= self.factor
             terms[tabulated.TABLE :] *= self.factor
         elif kind == PROFILED:
             terms[[profiled_lookup.SCALE, profiled_lookup.STEP]] *= self.factor

@@ -122,7 +122,7 @@ class PeakTimes:
     def experts_read_frac(self, tokens: Floats) -> Floats:
         """Return which share of its experts' weights the busiest GPU reads; where each has slices, all are as busy.
 
-        Of its N/ep experts n are touched on average, with the variance n(1 - n·ep/N) of independent choices; the most
+        It touches n of its N/ep experts on average, with the variance n(1 - n·ep/N) of independent choices; the most
         of ``ep`` such numbers is about √(2 ln ep) standard deviations above (the expected maximum of normal variables).
         """
         touched = self.experts_touched_frac(tokens)
@@ -135,8 +135,8 @@ class PeakTimes:
     def expert_imbalance(self, tokens: Floats) -> Floats:
         """Return how many times its share of the experts' work the busiest GPU has, at most ``ep`` times.
 
-        Of T·dp·k choices each GPU has m = T·dp·k/ep on average, with the variance m; the most as above. A router that
-        prefers some experts makes it worse.
+        Each GPU has m = T·dp·k/ep of the T·dp·k choices on average, with the variance m; the most as above. A router
+        that prefers some experts makes it worse.
         """
         if self.ep == 1 or self.num_experts == 0:
             return np.ones_like(tokens)

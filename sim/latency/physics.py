@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
@@ -50,31 +50,31 @@ class Physics(Analytic):
         "layer, collective, request and step"
     )
 
-    prefill_compute: float = field(default=1.0, metadata=coefficient("x peak", prior=0.4))
-    decode_compute: float = field(default=1.0, metadata=coefficient("x peak", prior=0.4))
-    expert_compute: float = field(default=1.0, metadata=coefficient("x peak", prior=0.6))
-    prefill_attention: float = field(default=1.0, metadata=coefficient("x peak", prior=0.5))
-    decode_attention: float = field(default=1.0, metadata=coefficient("x peak", prior=0.5))
-    prefill_kv: float = field(default=1.0, metadata=coefficient("x peak", prior=0.5))
-    decode_kv: float = field(default=1.0, metadata=coefficient("x peak", prior=0.4))
-    weights: float = field(default=1.0, metadata=coefficient("x peak", prior=0.25))
-    expert_weights: float = field(default=1.0, metadata=coefficient("x peak", prior=0.4))
-    experts_measured: float = field(default=1.0, metadata=coefficient("x table", prior=0.2))
-    head: float = field(default=1.0, metadata=coefficient("x peak", prior=0.4))
-    activation: float = field(default=1.0, metadata=coefficient("x peak", prior=0.6))
-    tensor_parallel: float = field(default=1.0, metadata=coefficient("x peak", prior=0.6))
-    expert_tile: float = field(default=0.0, metadata=coefficient("rows", prior=0.6))
-    layer_us: float = field(default=0.0, metadata=coefficient("µs/layer", prior=0.7))
-    moe_layer_us: float = field(default=0.0, metadata=coefficient("µs/layer", prior=0.7))
-    interleaved_moe_layer_us: float = field(default=0.0, metadata=coefficient("µs/layer", prior=0.7))
-    block_us: float = field(default=0.0, metadata=coefficient("µs/layer", prior=0.7))
-    latent_us: float = field(default=0.0, metadata=coefficient("µs/layer", prior=0.7))
-    norm_us: float = field(default=0.0, metadata=coefficient("µs/layer", prior=0.7))
-    all_reduce_us: float = field(default=0.0, metadata=coefficient("µs/collective", prior=0.7))
-    request_us: float = field(default=0.0, metadata=coefficient("µs/request", prior=0.8))
-    step_us: float = field(default=0.0, metadata=coefficient("µs/step", prior=0.8))
-    cpu_step_us: float = field(default=0.0, metadata=coefficient("µs/step", prior=0.8))
-    cpu_request_us: float = field(default=0.0, metadata=coefficient("µs/request", prior=0.8))
+    prefill_compute: float = coefficient(1.0, "x peak", prior=0.4)
+    decode_compute: float = coefficient(1.0, "x peak", prior=0.4)
+    expert_compute: float = coefficient(1.0, "x peak", prior=0.6)
+    prefill_attention: float = coefficient(1.0, "x peak", prior=0.5)
+    decode_attention: float = coefficient(1.0, "x peak", prior=0.5)
+    prefill_kv: float = coefficient(1.0, "x peak", prior=0.5)
+    decode_kv: float = coefficient(1.0, "x peak", prior=0.4)
+    weights: float = coefficient(1.0, "x peak", prior=0.25)
+    expert_weights: float = coefficient(1.0, "x peak", prior=0.4)
+    experts_measured: float = coefficient(1.0, "x table", prior=0.2)
+    head: float = coefficient(1.0, "x peak", prior=0.4)
+    activation: float = coefficient(1.0, "x peak", prior=0.6)
+    tensor_parallel: float = coefficient(1.0, "x peak", prior=0.6)
+    expert_tile: float = coefficient(0.0, "rows", prior=0.6)
+    layer_us: float = coefficient(0.0, "µs/layer", prior=0.7)
+    moe_layer_us: float = coefficient(0.0, "µs/layer", prior=0.7)
+    interleaved_moe_layer_us: float = coefficient(0.0, "µs/layer", prior=0.7)
+    block_us: float = coefficient(0.0, "µs/layer", prior=0.7)
+    latent_us: float = coefficient(0.0, "µs/layer", prior=0.7)
+    norm_us: float = coefficient(0.0, "µs/layer", prior=0.7)
+    all_reduce_us: float = coefficient(0.0, "µs/collective", prior=0.7)
+    request_us: float = coefficient(0.0, "µs/request", prior=0.8)
+    step_us: float = coefficient(0.0, "µs/step", prior=0.8)
+    cpu_step_us: float = coefficient(0.0, "µs/step", prior=0.8)
+    cpu_request_us: float = coefficient(0.0, "µs/request", prior=0.8)
     cpu_exposed: float = 0.0
     exposed: float = 0.0
 

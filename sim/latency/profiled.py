@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 
 from sim.config import InvalidConfig
 from sim.latency.batch import StepBatch
-from sim.latency.latency_model import ALPHAS, HANDED_ON_US, PROFILED, Fitting, LatencyModel, coefficient
+from sim.latency.latency_model import (
+    ALPHAS,
+    HANDED_ON_US,
+    PROFILED,
+    Fitting,
+    LatencyModel,
+    check_not_negative,
+    coefficient,
+)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -180,43 +188,29 @@ class Profiled(LatencyModel):
     sequences_us: Floats
     decode_us: Floats
     prefill_us: Floats
-    scale: float = field(
-        default=1.0, metadata=coefficient("x profile", meaning="Factor on the table's times.", prior=0.25)
+    scale: float = coefficient(1.0, "x profile", "Factor on the table's times.", prior=0.25)
+    step: float = coefficient(0.0, "µs/step", "µs per step in addition.", told="the table's", prior=0.8)
+    decode_batching: float = coefficient(
+        0.0,
+        "x table",
+        "Share by which attention of several decodes takes longer than the table's; only for grouped queries. "
+        "Vidur has 0.1.",
+        told="0",
     )
-    step: float = field(
-        default=0.0,
-        metadata=coefficient("µs/step", meaning="µs per step in addition.", default="the table's", prior=0.8),
+    prefill_batching: float = coefficient(
+        0.0, "x table", "The same for several prompts in a step. Vidur has 0.1.", told="0"
     )
-    decode_batching: float = field(
-        default=0.0,
-        metadata=coefficient(
-            "x table",
-            meaning="Share by which attention of several decodes takes longer than the table's; only for grouped "
-            "queries. Vidur has 0.1.",
-            default="0",
-        ),
+    nccl_launch: float = coefficient(
+        0.0,
+        "µs/collective",
+        "µs of CPU time for each all-reduce beside the measured time. Vidur has 20.",
+        told="0",
     )
-    prefill_batching: float = field(
-        default=0.0,
-        metadata=coefficient(
-            "x table", meaning="The same for several prompts in a step. Vidur has 0.1.", default="0"
-        ),
-    )
-    nccl_launch: float = field(
-        default=0.0,
-        metadata=coefficient(
-            "µs/collective",
-            meaning="µs of CPU time for each all-reduce beside the measured time. Vidur has 20.",
-            default="0",
-        ),
-    )
-    nccl_skew: float = field(
-        default=0.0,
-        metadata=coefficient(
-            "µs/collective",
-            meaning="µs for each all-reduce, times tp^1.25: GPUs that wait for each other. Vidur has 0.",
-            default="0",
-        ),
+    nccl_skew: float = coefficient(
+        0.0,
+        "µs/collective",
+        "µs for each all-reduce, times tp^1.25: GPUs that wait for each other. Vidur has 0.",
+        told="0",
     )
     tp: int = 1
     num_collectives: float = 0.0
@@ -246,9 +240,7 @@ class Profiled(LatencyModel):
                 f"tokens_after_us: got {after.size:,} values, expected {self.tokens_us.size:,} times >= 0"
             )
         for name in ("scale", "step", *VIDURS):
-            value = float(getattr(self, name))
-            if not np.isfinite(value) or value < 0:
-                raise InvalidConfig(f"{name}: got {value!r}, expected a number >= 0")
+            check_not_negative(name, float(getattr(self, name)))
 
     def __eq__(self, other: object) -> bool:
         """Return whether two models take the same time for every step."""

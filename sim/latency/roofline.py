@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sim.config import InvalidConfig
 from sim.latency.batch import StepBatch
-from sim.latency.latency_model import TABULATED, Int64s, LatencyModel, Number
+from sim.latency.latency_model import TABULATED, Int64s, LatencyModel, Number, check_not_negative
 from sim.latency.operators import Operators, operators_at_peak
 from sim.latency.peak import PeakTimes
 from sim.latency.tabulated import StepTable
@@ -41,8 +41,8 @@ class Analytic(LatencyModel):
         LatencyModel.__post_init__(self)
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, float | int) and not (np.isfinite(value) and value >= 0):
-                raise InvalidConfig(f"{field.name}: got {value!r}, expected a number >= 0")
+            if isinstance(value, float | int):
+                check_not_negative(field.name, value)
 
     @property
     def engine_kind(self) -> int:

@@ -17,37 +17,20 @@ from sim.latency.batch import StepBatch, StepSums
 
 Floats = NDArray[np.float64]
 
-(
-    PREFILL,
-    DECODE,
-    EXPOSED,
-    SAMPLE,
-    SAMPLE_FLOOR,
-    SEQUENCE,
-    CPU_STEP,
-    CPU_SEQUENCE,
-    CPU_EXPOSED,
-    SIGMA,
-    SEED,
-    BATCHING,
-    PAIR,
-    PAIR_WINDOWED,
-    KEYS,
-    KEYS_WINDOWED,
-    ENTRY,
-    ENTRY_WINDOWED,
-    WINDOW,
-    LENGTH,
-    STAGES,
-    LAST,
-    RECURRENCE,
-    CHAIN,
-    STATE,
-    SHARED,
-    EXCHANGE,
-    CAPTURED,
-) = range(28)
+PREFILL, DECODE, EXPOSED, SAMPLE, SAMPLE_FLOOR, SEQUENCE, CPU_STEP, CPU_SEQUENCE, CPU_EXPOSED = range(9)
+SIGMA, SEED, BATCHING, PAIR, PAIR_WINDOWED, KEYS, KEYS_WINDOWED, ENTRY, ENTRY_WINDOWED = range(9, 18)
+WINDOW, LENGTH, STAGES, LAST, RECURRENCE, CHAIN, STATE, SHARED, EXCHANGE, CAPTURED = range(18, 28)
 """Where the numbers stand in ``State.terms``; SIGMA and SEED where Extended has them, too."""
+
+NAMES = (
+    *("prefill", "decode", "exposed", "sample", "sample_floor", "sequence", "cpu_step", "cpu_sequence"),
+    *("cpu_exposed", "sigma", "seed", "batching", "pair", "pair_windowed", "keys", "keys_windowed", "entry"),
+    *("entry_windowed", "window", "length", "stages", "last", "recurrence", "chain", "state", "shared"),
+    *("exchange", "captured"),
+)
+"""What they are called, in this order."""
+PLACES = {place: name for place, name in enumerate(NAMES) if place not in (SIGMA, SEED, LENGTH, SHARED)}
+"""Those that are numbers of a ``StepTable``."""
 
 TABLE = 28
 """Where the table begins: compute, reading and rest of 0 tokens, of 1 token, …; behind it, where ranks share experts,
@@ -179,34 +162,6 @@ def looked_up_column(column: Floats, tokens: NDArray[np.int64]) -> Floats:
     last = len(column) - 1
     beyond = np.maximum(tokens - last, 0)
     return np.asarray(column[np.minimum(tokens, last)] + beyond * (column[last] - column[last - 1]))
-
-
-PLACES = {
-    PREFILL: "prefill",
-    DECODE: "decode",
-    EXPOSED: "exposed",
-    SAMPLE: "sample",
-    SAMPLE_FLOOR: "sample_floor",
-    SEQUENCE: "sequence",
-    CPU_STEP: "cpu_step",
-    CPU_SEQUENCE: "cpu_sequence",
-    CPU_EXPOSED: "cpu_exposed",
-    BATCHING: "batching",
-    PAIR: "pair",
-    PAIR_WINDOWED: "pair_windowed",
-    KEYS: "keys",
-    KEYS_WINDOWED: "keys_windowed",
-    ENTRY: "entry",
-    ENTRY_WINDOWED: "entry_windowed",
-    WINDOW: "window",
-    STAGES: "stages",
-    LAST: "last",
-    RECURRENCE: "recurrence",
-    CHAIN: "chain",
-    STATE: "state",
-    EXCHANGE: "exchange",
-    CAPTURED: "captured",
-}
 
 
 @part

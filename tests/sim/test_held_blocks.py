@@ -49,7 +49,9 @@ def test_the_average_is_that_of_blocks_counted_one_by_one(
     groups: tuple[KVCacheGroup, ...], num_batches: int
 ) -> None:
     """A prompt of one chunk, and one that windows hold at once: its tokens in flight are counted by hand."""
-    held = HeldBlocks(block_size=16, groups=groups, chunk_tokens=512, num_batches=num_batches, num_drafts=2)
+    held = HeldBlocks(
+        block_size=16, groups=groups, chunk_tokens=512, num_batches=num_batches, tokens_per_decode=3
+    )
     for prompt, output in ((5, 9), (250, 77), (1000, 1)):
         ahead, chunks = num_batches - 1, -(-prompt // 512)
         decoding = sum(counted(group, prompt, output, ahead=ahead, drafts=2) for group in groups)
@@ -78,9 +80,9 @@ def test_what_a_request_holds_at_its_fullest_by_hand() -> None:
     held = HeldBlocks(block_size=16, groups=(FULL, SLIDING), chunk_tokens=64, num_batches=2)
     assert [held.fullest(n) for n in (16, 272, 273, 1600)] == [2, 34, 35, 117]
     assert [held.longest(n) for n in (1, 2, 34, 117, 118)] == [0, 16, 272, 1600, 1616]
-    states = HeldBlocks(block_size=16, groups=(STATE, FULL), num_drafts=3)
+    states = HeldBlocks(block_size=16, groups=(STATE, FULL), tokens_per_decode=4)
     assert states.fullest(160) == 4 + 10
-    aligned = HeldBlocks(block_size=16, groups=(ALIGNED, FULL), num_drafts=3)
+    aligned = HeldBlocks(block_size=16, groups=(ALIGNED, FULL), tokens_per_decode=4)
     assert aligned.fullest(160) == 5 + 10
 
 

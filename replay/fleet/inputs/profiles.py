@@ -270,7 +270,7 @@ def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) ->
         reserves_context=False,
         kv_cache_groups=held.groups,
         max_concurrent_batches=held.num_batches,
-        num_speculative_tokens=held.num_drafts,
+        num_speculative_tokens=held.tokens_per_decode - 1,
         **_outside(model),
         **power.figures,
     )

@@ -1,6 +1,6 @@
 """Which request is evicted when the fleet is saturated and a request that may not be shed waits in the gateway.
 
-Of the sheddable requests in flight: the lowest priority, among those the one handed over last, which loses least.
+It is the sheddable request in flight with the lowest priority; of several the one handed over last, which loses least.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class SheddableInFlight(NamedTuple):
 
 
 ROWS_OF_SHEDDABLE = ("nodes", "is_in_flight")
-"""Of ``SheddableInFlight``, the arrays with a row per request."""
+"""The arrays of ``SheddableInFlight`` with a row per request."""
 
 
 def new_sheddable_in_flight(num_requests: int) -> SheddableInFlight:

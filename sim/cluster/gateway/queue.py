@@ -89,7 +89,7 @@ class GatewayQueue(NamedTuple):
 
 
 ROWS_OF_QUEUE = ("entries", "nodes", "band_of", "target_us")
-"""Of ``GatewayQueue``, the arrays with a row per request."""
+"""The arrays of ``GatewayQueue`` with a row per request."""
 
 
 def new_queue(

@@ -11,8 +11,17 @@ from __future__ import annotations
 
 from sim.cluster.arrays import NOWHERE, has_bit
 from sim.cluster.fleet import Fleet, RequestTable, num_prompt_ids
-from sim.cluster.routing.prefix_tree import ROOT, evict_beyond, insert, match_node
-from sim.cluster.routing.router_state import Router
+from sim.cluster.routing.prefix_tree import (
+    ROOT,
+    drop_sender,
+    evict_beyond,
+    has_room_for_insert,
+    insert,
+    match_node,
+)
+from sim.cluster.routing.recent import oldest_key
+from sim.cluster.routing.router_state import PolicyFunctions, Router
+from sim.cluster.routing.routing_policies import CacheAware
 from sim.cluster.routing.simple import choose_least_loaded, load_seen
 from sim.jit.compile import part, phase
 
@@ -87,3 +96,23 @@ def enter_tree(router: Router, fleet: Fleet, requests: RequestTable, request: in
     """Note that a request's prompt went to an instance."""
     first = requests.hash_starts[request]
     insert(router.tree, requests.hash_ids, first, first + num_prompt_ids(fleet, requests, request), instance)
+
+
+@part
+def has_room_in_tree(router: Router, fleet: Fleet, requests: RequestTable, request: int) -> bool:
+    """Return whether a prompt can enter the tree."""
+    return has_room_for_insert(router.tree, num_prompt_ids(fleet, requests, request))
+
+
+@phase
+def leave_tree(router: Router, requests: RequestTable, instance: int) -> None:
+    """Forget what was sent to an instance, the oldest first."""
+    while router.tree.senders.lists[instance].num_keys > 0:
+        drop_sender(router.tree, requests.hash_ids, instance, oldest_key(router.tree.senders, instance))
+
+
+FUNCTIONS = {
+    CacheAware: PolicyFunctions(
+        choose=choose_by_tree, has_room=has_room_in_tree, note_choice=enter_tree, forget_instance=leave_tree
+    )
+}

@@ -12,7 +12,8 @@ import numpy as np
 
 from sim.cluster.arrays import NOWHERE
 from sim.cluster.fleet import Fleet
-from sim.cluster.routing.router_state import Router
+from sim.cluster.routing.router_state import PolicyFunctions, Router
+from sim.cluster.routing.routing_policies import KubeProxy
 from sim.cluster.routing.simple import choose_at_random
 from sim.jit.compile import part, phase
 
@@ -75,3 +76,10 @@ def leave_connection(router: Router, request: int, time_us: int) -> None:
     if router.connection_of[request] != NOWHERE:
         router.connections[router.connection_of[request]].idle_since_us = time_us
         router.connection_of[request] = NOWHERE
+
+
+FUNCTIONS = {
+    KubeProxy: PolicyFunctions(
+        choose=choose_by_connection, note_choice=take_connection, note_departure=leave_connection
+    )
+}

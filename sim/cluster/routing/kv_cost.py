@@ -14,7 +14,8 @@ from sim.cluster.arrays import clear_bit, find_pair, put_pair, remove_pair, set_
 from sim.cluster.draws import draw
 from sim.cluster.fleet import Fleet, RequestTable, num_full_blocks, num_prompt_ids
 from sim.cluster.routing.recent import match_prefix
-from sim.cluster.routing.router_state import Router
+from sim.cluster.routing.router_state import PolicyFunctions, Router
+from sim.cluster.routing.routing_policies import KvCost
 from sim.cluster.routing.simple import take_best
 from sim.jit.compile import part, phase
 
@@ -121,3 +122,27 @@ def release_blocks(router: Router, fleet: Fleet, requests: RequestTable, request
             work.num_active_blocks -= 1
             router.settings[0].num_active_pairs -= 1
     work.num_active_blocks -= num_full_blocks(fleet, requests, request) - num_ids
+
+
+@part
+def has_room_for_blocks(router: Router, fleet: Fleet, requests: RequestTable, request: int) -> bool:
+    """Return whether a prompt's blocks can be counted in, the map at most half full."""
+    num_ids = num_prompt_ids(fleet, requests, request)
+    return len(router.num_active) >= 2 * (router.settings[0].num_active_pairs + num_ids)
+
+
+@part
+def end_prefill(router: Router, requests: RequestTable, request: int, instance: int) -> None:
+    """Count a prompt out of what an instance has to compute."""
+    router.work[instance].num_prefill_tokens -= requests.prompt_tokens[request]
+
+
+FUNCTIONS = {
+    KvCost: PolicyFunctions(
+        choose=choose_by_cost,
+        has_room=has_room_for_blocks,
+        note_choice=hold_blocks,
+        note_first_token=end_prefill,
+        note_departure=release_blocks,
+    )
+}

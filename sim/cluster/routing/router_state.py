@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,54 +15,22 @@ from sim.cluster.fleet import Fleet, RequestTable
 from sim.cluster.routing.prefix_tree import PrefixTree, new_prefix_tree, with_more_room
 from sim.cluster.routing.recent import RecentKeys, new_recent_keys, with_more_slots
 from sim.cluster.routing.routing_policies import (
+    POLICIES,
     SCORERS,
-    AlwaysBusiest,
     CacheAware,
     KubeProxy,
     KvCost,
-    LeastLoaded,
     OwnPolicy,
-    PowerOfTwo,
-    RandomChoice,
-    RoundRobin,
+    RoutedFleet,
     RoutingPolicy,
     Session,
-    VllmDp,
     Weighted,
-    version_of,
 )
 from sim.config import Compatibility, InvalidConfig
 from sim.requests import Int64s
 
-POLICIES = (
-    RoundRobin,
-    RandomChoice,
-    PowerOfTwo,
-    Session,
-    LeastLoaded,
-    AlwaysBusiest,
-    Weighted,
-    VllmDp,
-    CacheAware,
-    KvCost,
-    KubeProxy,
-)
-(
-    ROUND_ROBIN,
-    RANDOM,
-    POWER_OF_TWO,
-    SESSION,
-    LEAST_LOADED,
-    ALWAYS_BUSIEST,
-    WEIGHTED,
-    VLLM_DP,
-    CACHE_AWARE,
-    KV_COST,
-    KUBE_PROXY,
-) = range(len(POLICIES))
-
-DP_FIXED_START, DP_ROTATING, DP_IN_FLIGHT_FLOOR = 0, 1, 2
-"""The three rules of vLLM's balancer; ``VllmDp`` says which version has which."""
+NUMBERS = {policy: number for number, policy in enumerate(POLICIES)}
+"""The numbers by which compiled code knows the policies."""
 
 SETTINGS = np.dtype(
     [
@@ -69,41 +38,11 @@ SETTINGS = np.dtype(
         ("seed", np.int64),
         ("stream", np.int64),  # of its draws (``sim/cluster/draws.py``), and the next
         ("counts_twice", np.int64),  # compatibility blis: load = waiting + running + in flight
-        ("has_random_ties", np.int64),
-        (
-            "next_place",
-            np.int64,
-        ),  # round-robin: decisions so far; vllm-dp: where the next scan begins; kube-proxy: of
-        # the request in hand in ``connections``
-        # weighted
-        ("keeps_prefixes", np.int64),
-        ("asks_caches", np.int64),
-        ("prefix_capacity_blocks", np.int64),
-        ("is_cold", np.int64),  # the request in hand hits nothing anywhere
-        # vllm-dp
-        ("dp_rule", np.int64),
-        ("num_clients", np.int64),
-        # cache-aware
-        ("cache_threshold", np.float64),
-        ("balance_abs_threshold", np.float64),
-        ("balance_rel_threshold", np.float64),
-        ("takes_least_loaded_owner", np.int64),
-        ("max_tree_ids", np.int64),
-        ("eviction_interval_us", np.int64),
-        ("next_eviction_us", np.int64),
-        # kv-cost
-        ("prefill_load_scale", np.float64),
-        ("overlap_score_credit", np.float64),
-        ("overlap_score_credit_decay", np.float64),
-        ("host_cache_hit_weight", np.float64),
-        ("decode_active_request_weight", np.float64),
-        ("temperature", np.float64),
-        ("num_active_pairs", np.int64),
-        # kube-proxy
-        ("keep_alive_us", np.int64),
-        ("num_connections", np.int64),
-        ("takes_turns", np.int64),
-        ("num_opened", np.int64),
+        # round-robin: decisions so far; vllm-dp: where the next scan begins; kube-proxy: of the request in hand in
+        # ``connections``
+        ("next_place", np.int64),
+        *((name, np.float64) for policy in NUMBERS for name in policy.floats),
+        *((name, np.int64) for policy in NUMBERS for name in policy.integers),
     ],
     align=True,
 )
@@ -139,6 +78,26 @@ class Router(NamedTuple):
     connection_of: Int64s  # kube-proxy: per request its place there while it uses one
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyFunctions:
+    """A policy's compiled functions; each takes those of its question's parameters that it names.
+
+    The questions, with their parameters, are in ``sim/cluster/routing/decide.py``; None: the policy has nothing to say.
+    """
+
+    choose: Callable[..., int]
+    has_room: Callable[..., bool] | None = None
+    note_choice: Callable[..., None] | None = None
+    note_first_token: Callable[..., None] | None = None
+    note_departure: Callable[..., None] | None = None
+    note_snapshot: Callable[..., None] | None = None
+    forget_instance: Callable[..., None] | None = None
+
+    def of(self, question: str) -> Any:  # noqa: ANN401 - a function, None, or what numba has in its place
+        """Return the function that answers a question."""
+        return getattr(self, question)
+
+
 FIRST_CAPACITY = 1024
 
 
@@ -158,7 +117,7 @@ def new_router(
     if isinstance(policy, OwnPolicy):
         raise InvalidConfig("routing.policy: got a function, expected a built-in policy")
     num_instances, num_blocks = len(fleet.instances), int(requests.hash_ids.max(initial=-1)) + 1
-    keeps_prefixes = isinstance(policy, Weighted) and needs_prefixes(policy)
+    keeps_prefixes = isinstance(policy, Weighted) and policy.keeps_prefixes
     is_tree, is_cost = isinstance(policy, CacheAware), isinstance(policy, KvCost)
     num_connections = len(requests.prompt_tokens) if isinstance(policy, KubeProxy) else 0
     num_sessions = int(requests.session.max(initial=-1)) + 1 if isinstance(policy, Session) else 0
@@ -183,13 +142,6 @@ def new_router(
     )
 
 
-def needs_prefixes(policy: Weighted) -> bool:
-    """Return whether a scorer reads what the router sent to each instance."""
-    weights = policy.scorers
-    asks = weights.get("precise-prefix-cache", 0) > 0
-    return weights.get("prefix-affinity", 0) > 0 or (weights.get("no-hit-lru", 0) > 0 and not asks)
-
-
 def weights_of(policy: RoutingPolicy) -> NDArray[np.float64]:
     """Return the weight of each of ``SCORERS``, their sum 1; nothing unless the policy is weighted."""
     if not isinstance(policy, Weighted):
@@ -203,37 +155,11 @@ def settings_of(
 ) -> Records:
     """Return the settings of a policy as compiled code reads them."""
     settings = records(1, SETTINGS)
-    settings["policy"] = POLICIES.index(type(policy))
-    settings["seed"], settings["stream"] = seed, stream
+    settings["policy"], settings["seed"], settings["stream"] = NUMBERS[type(policy)], seed, stream
     settings["counts_twice"] = is_blis = compatibility == "blis"
-    if isinstance(policy, LeastLoaded):
-        settings["has_random_ties"] = is_blis or policy.ties == "random"
-    elif isinstance(policy, Weighted):
-        settings["keeps_prefixes"] = needs_prefixes(policy)
-        settings["asks_caches"] = policy.scorers.get("precise-prefix-cache", 0) > 0
-        settings["prefix_capacity_blocks"] = policy.prefix_capacity_blocks
-    elif isinstance(policy, VllmDp):
-        version = version_of(policy.vllm_version)
-        settings["dp_rule"] = int(version >= (0, 25)) + int(version >= (0, 27))
-        settings["num_clients"] = policy.clients
-        settings["next_place"] = len(fleet.instances) * policy.client // policy.clients
-    elif isinstance(policy, CacheAware):
-        settings["takes_least_loaded_owner"] = policy.owner == "least-loaded"
-        settings["max_tree_ids"] = policy.max_tree_size // int(fleet.counts["block_size"][0])
-        settings["next_eviction_us"] = policy.eviction_interval_us
-        for name in (
-            "cache_threshold",
-            "balance_abs_threshold",
-            "balance_rel_threshold",
-            "eviction_interval_us",
-        ):
-            settings[name] = getattr(policy, name)
-    elif isinstance(policy, KubeProxy):
-        settings["keep_alive_us"] = policy.keep_alive_us
-        settings["takes_turns"] = policy.mode == "ipvs"
-    elif isinstance(policy, KvCost):
-        for setting in fields(policy):
-            settings[setting.name] = getattr(policy, setting.name)
+    routed = RoutedFleet(len(fleet.instances), int(fleet.counts["block_size"][0]), is_blis)
+    for name, number in policy.numbers(routed).items():
+        settings[name] = number
     return settings
 
 
@@ -243,10 +169,10 @@ def with_room_for(router: Router, num_ids: int) -> Router:
     if settings.keeps_prefixes:
         capacity = 2 * len(router.prefixes.slots) + num_ids + 1
         router = router._replace(prefixes=with_more_slots(router.prefixes, capacity))
-    if settings.policy == CACHE_AWARE:
+    if settings.policy == NUMBERS[CacheAware]:
         num_slots = 2 * len(router.tree.senders.slots) + num_ids + len(router.work)
         tree = with_more_room(router.tree, num_nodes=2 * len(router.tree.nodes), num_slots=num_slots)
         router = router._replace(tree=tree)
-    if settings.policy == KV_COST:
+    if settings.policy == NUMBERS[KvCost]:
         router = router._replace(num_active=more_pairs(router.num_active, len(router.num_active) + num_ids))
     return router

@@ -1,10 +1,13 @@
-"""The routing policies and their settings, by the names that TWIN.yaml gives them."""
+"""The routing policies and their settings, by the names that TWIN.yaml gives them: a class each, and a row.
+
+Nothing here is compiled, so that a configuration is read without numba. What a policy does is in its ``module``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from sim.cluster.setting_checks import built_in, check_choice, check_integer, check_number
 from sim.config import InvalidConfig
@@ -28,6 +31,14 @@ SCORERS = (
 )
 """The scorers, in the order in which their scores are added up, whatever order the configuration has."""
 
+REPORTS = {
+    "queues": ("queue-depth", "running-requests", "load-aware", "vllm-dp"),
+    "kv": ("kv-utilization", "load-balance"),
+    "caches": ("precise-prefix-cache",),
+}
+"""What instances report, and the scorers that read it: how many requests run and wait, the share of KV blocks in use,
+and how much of a prompt is cached."""
+
 DEFAULT_SCORERS = {"prefix-affinity": 2.0, "active-requests": 3.0, "kv-utilization": 1.0}
 """A request whose prompt is cached to a share p on the busiest instance goes to an idle one: 2p against at least 3.
 
@@ -36,39 +47,80 @@ waits, queue-depth is the same everywhere, and one instance can get all the traf
 """
 
 
+class RoutedFleet(NamedTuple):
+    """What a router's numbers depend on beside its policy's settings; ``is_blis``: it counts loads as BLIS does."""
+
+    num_instances: int
+    block_size: int
+    is_blis: bool
+
+
+class Policy:
+    """What a policy says of itself; its own class is a dataclass of its settings.
+
+    ``name``: in TWIN.yaml. ``module``: the module of this room with its compiled functions, in ``FUNCTIONS``.
+    ``looks_at``: of how many candidates a decision reads the state. ``floats``, ``integers``: the numbers that compiled
+    code reads of it in ``Router.settings``, and those that it keeps there.
+    """
+
+    __slots__ = ()
+    name: ClassVar[str]
+    module: ClassVar[str]
+    looks_at: ClassVar[Literal["none", "two", "all"]] = "all"
+    floats: ClassVar[tuple[str, ...]] = ()
+    integers: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def reports(self) -> frozenset[str]:
+        """Which of ``REPORTS`` it reads."""
+        return frozenset()
+
+    def numbers(self, fleet: RoutedFleet) -> dict[str, float]:  # noqa: ARG002 - for those that depend on it
+        """Return those numbers that do not begin as 0: settings and properties of the same name."""
+        return {name: getattr(self, name) for name in self.floats + self.integers if hasattr(self, name)}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoundRobin:
+class RoundRobin(Policy):
     """Every candidate in turn."""
 
     name: ClassVar[str] = "round-robin"
+    module = "simple"
+    looks_at = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RandomChoice:
+class RandomChoice(Policy):
     """Any candidate, each equally likely."""
 
     name: ClassVar[str] = "random"
+    module = "simple"
+    looks_at = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PowerOfTwo:
+class PowerOfTwo(Policy):
     """The less loaded of two different candidates drawn at random; the first drawn if they tie.
 
     Mitzenmacher, "The power of two choices in randomized load balancing", 2001; vllm-router's rule.
     """
 
     name: ClassVar[str] = "power-of-two"
+    module = "simple"
+    looks_at = "two"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class Session(Policy):
     """Where the session went before; a new session, or a request without one, goes anywhere at random."""
 
     name: ClassVar[str] = "session"
+    module = "simple"
+    looks_at = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KubeProxy:
+class KubeProxy(Policy):
     """A Kubernetes service: chooses for a new connection; a connection that is kept stays with its instance.
 
     One client sends all requests. It takes the idle connection that was opened first, and closes one that has been idle
@@ -77,6 +129,8 @@ class KubeProxy:
     """
 
     name: ClassVar[str] = "kube-proxy"
+    module = "connections"
+    integers = ("keep_alive_us", "takes_turns", "num_connections", "num_opened")
     mode: ServiceMode = "iptables"
     keep_alive_us: int = 5_000_000
 
@@ -85,34 +139,53 @@ class KubeProxy:
         check_choice("mode", self.mode, ServiceMode)
         check_integer("keep_alive_us", self.keep_alive_us, least=0)
 
+    @property
+    def takes_turns(self) -> bool:
+        """Whether a new connection goes to the next candidate."""
+        return self.mode == "ipvs"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeastLoaded:
+class LeastLoaded(Policy):
     """The fewest requests in flight. Ties: the ``first`` candidate, as in vllm-router, or one at ``random``."""
 
     name: ClassVar[str] = "least-loaded"
+    module = "simple"
+    integers = ("has_random_ties",)
     ties: TieBreak = "first"
 
     def __post_init__(self) -> None:
         """Check the settings."""
         check_choice("ties", self.ties, TieBreak)
 
+    def numbers(self, fleet: RoutedFleet) -> dict[str, float]:
+        """Return whether ties are drawn for: always, as BLIS does."""
+        return {"has_random_ties": fleet.is_blis or self.ties == "random"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlwaysBusiest:
+class AlwaysBusiest(Policy):
     """The most requests in flight, the first candidate in ties: the worst choice, for tests."""
 
     name: ClassVar[str] = "always-busiest"
+    module = "simple"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weighted:
+class Weighted(Policy):
     """The highest weighted sum of scores in [0, 1]; ties at random. Weights are normalised: their ratios count.
 
     ``prefix_capacity_blocks``: how many blocks per instance the router remembers having sent there.
     """
 
     name: ClassVar[str] = "weighted"
+    module = "weighted"
+    integers = (
+        "keeps_prefixes",
+        "asks_caches",
+        "prefix_capacity_blocks",
+        "is_cold",
+    )  # is_cold: the request in hand hits nothing
     scorers: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT_SCORERS))
     prefix_capacity_blocks: int = 10_000
 
@@ -131,9 +204,28 @@ class Weighted:
             raise InvalidConfig(f"scorers: got {dict(self.scorers)!r}, expected one weight above 0")
         check_integer("prefix_capacity_blocks", self.prefix_capacity_blocks, least=1)
 
+    def has(self, *scorers: str) -> bool:
+        """Return whether one of these scorers counts."""
+        return any(self.scorers.get(scorer, 0) > 0 for scorer in scorers)
+
+    @property
+    def keeps_prefixes(self) -> bool:
+        """Whether a scorer reads what the router sent to each instance."""
+        return self.has("prefix-affinity") or (self.has("no-hit-lru") and not self.asks_caches)
+
+    @property
+    def asks_caches(self) -> bool:
+        """Whether a scorer reads what each instance has cached."""
+        return self.has("precise-prefix-cache")
+
+    @property
+    def reports(self) -> frozenset[str]:
+        """Which of ``REPORTS`` its scorers read."""
+        return frozenset(report for report, scorers in REPORTS.items() if self.has(*scorers))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VllmDp:
+class VllmDp(Policy):
     """vLLM's own data-parallel balancer, as of ``vllm_version``.
 
     From 0.27: the larger of the front end's own requests and the last counts of all, plus a penalty for those
@@ -143,6 +235,8 @@ class VllmDp:
     """
 
     name: ClassVar[str] = "vllm-dp"
+    module = "vllm_dp"
+    integers = ("dp_rule", "num_clients")
     vllm_version: str = "0.32.0"
     clients: int = 1
     client: int = 0
@@ -155,6 +249,20 @@ class VllmDp:
             raise InvalidConfig(f"client: got {self.client}, expected a number below clients, {self.clients}")
         version_of(self.vllm_version)
 
+    @property
+    def reports(self) -> frozenset[str]:
+        """The last counts of all, and for the penalty their KV."""
+        return frozenset(("queues", "kv"))
+
+    def numbers(self, fleet: RoutedFleet) -> dict[str, float]:
+        """Return which of the three rules it is, from the oldest, 0; its front ends; where its first scan begins."""
+        version = version_of(self.vllm_version)
+        return {
+            "dp_rule": int(version >= (0, 25)) + int(version >= (0, 27)),
+            "num_clients": self.clients,
+            "next_place": fleet.num_instances * self.client // self.clients,
+        }
+
 
 def version_of(text: object) -> tuple[int, int]:
     """Return (major, minor) of a version. Raises InvalidConfig on a text that is not one."""
@@ -165,7 +273,7 @@ def version_of(text: object) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CacheAware:
+class CacheAware(Policy):
     """Where most of the prompt was sent before, unless loads differ too much: sglang-router's and vllm-router's.
 
     Loads differ too much when max - min > ``balance_abs_threshold`` and max > ``balance_rel_threshold`` * min: then,
@@ -176,6 +284,9 @@ class CacheAware:
     """
 
     name: ClassVar[str] = "cache-aware"
+    module = "cache_aware"
+    floats = ("cache_threshold", "balance_abs_threshold", "balance_rel_threshold")
+    integers = ("takes_least_loaded_owner", "max_tree_ids", "eviction_interval_us", "next_eviction_us")
     cache_threshold: float = 0.3
     balance_abs_threshold: float = 64
     balance_rel_threshold: float = 1.5
@@ -192,9 +303,18 @@ class CacheAware:
         check_integer("max_tree_size", self.max_tree_size, least=0)
         check_integer("eviction_interval_us", self.eviction_interval_us, least=1)
 
+    def numbers(self, fleet: RoutedFleet) -> dict[str, float]:
+        """Return the settings, the tree's size in blocks, and when it is first cut."""
+        return {
+            **Policy.numbers(self, fleet),
+            "takes_least_loaded_owner": self.owner == "least-loaded",
+            "max_tree_ids": self.max_tree_size // fleet.block_size,
+            "next_eviction_us": self.eviction_interval_us,
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KvCost:
+class KvCost(Policy):
     """Dynamo's KV router: the least cost in blocks of prefill to do and of decode held, credit for cached ones.
 
     cost = ``prefill_load_scale`` * max(0, prefill - credit) + decode + ``decode_active_request_weight`` * active
@@ -204,6 +324,12 @@ class KvCost:
     """
 
     name: ClassVar[str] = "kv-cost"
+    module = "kv_cost"
+    floats = (
+        *("prefill_load_scale", "overlap_score_credit", "overlap_score_credit_decay"),
+        *("host_cache_hit_weight", "decode_active_request_weight", "temperature"),
+    )
+    integers = ("num_active_pairs",)
     prefill_load_scale: float = 1.0
     overlap_score_credit: float = 1.0
     overlap_score_credit_decay: float = 0.0
@@ -213,12 +339,17 @@ class KvCost:
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        for setting in fields(self):
-            check_number(setting.name, getattr(self, setting.name), least=0)
+        for name in self.floats:
+            check_number(name, getattr(self, name), least=0)
+
+    @property
+    def reports(self) -> frozenset[str]:
+        """What is cached, for the credit."""
+        return frozenset(("caches",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnPolicy:
+class OwnPolicy(Policy):
     """A user's function: (fleet, request, time_us) to an instance number. It must change nothing it is given.
 
     ``fleet`` and ``request`` are a ``FleetView`` and a ``RequestView`` (``sim.cluster.routing.own``).
@@ -247,20 +378,10 @@ RoutingPolicy = (
     | KvCost
     | OwnPolicy
 )
+POLICIES: tuple[type[Policy], ...] = tuple(each for each in get_args(RoutingPolicy) if each is not OwnPolicy)
+"""The compiled ones."""
 
-ROUTING_POLICIES: dict[str, Callable[..., RoutingPolicy]] = {
-    "round-robin": RoundRobin,
-    "random": RandomChoice,
-    "power-of-two": PowerOfTwo,
-    "session": Session,
-    "kube-proxy": KubeProxy,
-    "least-loaded": LeastLoaded,
-    "always-busiest": AlwaysBusiest,
-    "weighted": Weighted,
-    "vllm-dp": VllmDp,
-    "cache-aware": CacheAware,
-    "kv-cost": KvCost,
-}
+ROUTING_POLICIES: dict[str, Callable[..., RoutingPolicy]] = {each.name: each for each in POLICIES}  # type: ignore[misc] # the classes of the union
 """The policies by their names in TWIN.yaml."""
 
 

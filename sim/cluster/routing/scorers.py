@@ -173,3 +173,20 @@ def adapter_score(fleet: Fleet, instance: int, has: int) -> float:
     if fleet.instances[instance].num_adapters < fleet.instances[instance].max_adapters:
         return HAS_ADAPTER_ROOM
     return IS_LOADING_ADAPTER if has == WAITING_ADAPTER else 0.0
+
+
+@part
+def score(router: Router, fleet: Fleet, requests: RequestTable, request: int, scorer: int) -> None:
+    """Add a scorer's scores of all candidates."""
+    if scorer == PREFIX_AFFINITY:
+        score_prefixes(router, fleet, requests, request)
+    elif scorer == NO_HIT_LRU:
+        score_cold_turns(router, fleet)
+    elif scorer == ACTIVE_REQUESTS:
+        score_active_requests(router, fleet)
+    elif scorer == LORA_AFFINITY:
+        score_adapters(router, fleet, requests, request)
+    elif scorer == KV_UTILIZATION or scorer == LOAD_BALANCE or scorer == LOAD_AWARE:  # noqa: PLR1714, SIM109 - numba compares scalars
+        score_each(router, fleet, scorer)
+    else:
+        score_min_max(router, fleet, scorer)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from sim.cluster.arrays import NOWHERE, first_at_most
 from sim.cluster.draws import pick
 from sim.cluster.fleet import Fleet, RequestTable, load_of
-from sim.cluster.routing.router_state import Router
+from sim.cluster.routing.router_state import PolicyFunctions, Router
+from sim.cluster.routing.routing_policies import (
+    AlwaysBusiest,
+    LeastLoaded,
+    PowerOfTwo,
+    RandomChoice,
+    RoundRobin,
+    Session,
+)
 from sim.jit.compile import part, phase
 
 
@@ -106,3 +114,26 @@ def choose_busiest(router: Router, fleet: Fleet) -> int:
         if load > most:
             busiest, most = instance, load
     return busiest
+
+
+@part
+def take_turn(router: Router) -> None:
+    """Go on to the next candidate."""
+    router.settings[0].next_place += 1
+
+
+@part
+def note_session(router: Router, requests: RequestTable, request: int, instance: int) -> None:
+    """Note where a request's session goes from now on."""
+    if requests.session[request] != NOWHERE:
+        router.session_instance[requests.session[request]] = instance
+
+
+FUNCTIONS = {
+    RoundRobin: PolicyFunctions(choose=choose_in_turn, note_choice=take_turn),
+    RandomChoice: PolicyFunctions(choose=choose_at_random),
+    PowerOfTwo: PolicyFunctions(choose=choose_of_two),
+    Session: PolicyFunctions(choose=choose_by_session, note_choice=note_session),
+    LeastLoaded: PolicyFunctions(choose=choose_least_loaded),
+    AlwaysBusiest: PolicyFunctions(choose=choose_busiest),
+}

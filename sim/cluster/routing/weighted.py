@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from sim.cluster.fleet import Fleet, RequestTable, num_full_blocks, num_prompt_ids
 from sim.cluster.routing import scorers as sc
-from sim.cluster.routing.recent import add_own, keep_at_most, touch
-from sim.cluster.routing.router_state import Router
+from sim.cluster.routing.recent import add_own, keep_at_most, num_free_slots, touch
+from sim.cluster.routing.router_state import PolicyFunctions, Router
+from sim.cluster.routing.routing_policies import Weighted
 from sim.cluster.routing.simple import take_best
 from sim.jit.compile import part, phase
 
@@ -31,18 +32,7 @@ def add_up_scores(router: Router, fleet: Fleet, requests: RequestTable, request:
     for scorer in range(len(router.weights)):
         if router.weights[scorer] == 0.0:
             continue
-        if scorer == sc.PREFIX_AFFINITY:
-            sc.score_prefixes(router, fleet, requests, request)
-        elif scorer == sc.NO_HIT_LRU:
-            sc.score_cold_turns(router, fleet)
-        elif scorer == sc.ACTIVE_REQUESTS:
-            sc.score_active_requests(router, fleet)
-        elif scorer == sc.LORA_AFFINITY:
-            sc.score_adapters(router, fleet, requests, request)
-        elif scorer == sc.KV_UTILIZATION or scorer == sc.LOAD_BALANCE or scorer == sc.LOAD_AWARE:  # noqa: PLR1714 - numba compares scalars
-            sc.score_each(router, fleet, scorer)
-        else:
-            sc.score_min_max(router, fleet, scorer)
+        sc.score(router, fleet, requests, request, scorer)
 
 
 @phase
@@ -71,3 +61,38 @@ def take_cold_turn(router: Router, instance: int) -> None:
     for i in range(place, len(router.cold_order) - 1):
         router.cold_order[i] = router.cold_order[i + 1]
     router.cold_order[len(router.cold_order) - 1] = instance
+
+
+@phase
+def note_scored(router: Router, fleet: Fleet, requests: RequestTable, request: int, instance: int) -> None:
+    """Note what the scorers that remember will ask."""
+    settings = router.settings[0]
+    if settings.keeps_prefixes:
+        remember_prefix(router, fleet, requests, request, instance)
+    if settings.is_cold and router.weights[sc.NO_HIT_LRU] > 0.0:
+        take_cold_turn(router, instance)
+
+
+@phase
+def has_room_for_prefix(router: Router, fleet: Fleet, requests: RequestTable, request: int) -> bool:
+    """Return whether a prompt's blocks can be remembered, and one more for blocks of its own."""
+    if not router.settings[0].keeps_prefixes:
+        return True
+    return num_free_slots(router.prefixes) > num_prompt_ids(fleet, requests, request)
+
+
+@phase
+def forget_prefixes(router: Router, instance: int) -> None:
+    """Forget what was sent to an instance."""
+    if router.settings[0].keeps_prefixes:
+        keep_at_most(router.prefixes, instance, 0)
+
+
+FUNCTIONS = {
+    Weighted: PolicyFunctions(
+        choose=choose_by_scores,
+        has_room=has_room_for_prefix,
+        note_choice=note_scored,
+        forget_instance=forget_prefixes,
+    )
+}

@@ -57,12 +57,12 @@ def leave_admitted(world: World, request: int, way: int, time_us: int) -> None:
 
 
 @part
-def hold_adapter(world: World, request: int, instance: int) -> None:
-    """Note that a request with an adapter has been handed over: the instance will need it."""
+def note_handed_over(world: World, request: int, instance: int) -> None:
+    """Note that an instance was handed a request, and will need its adapter."""
     adapter = world.requests.adapter[request]
     if adapter == NOWHERE:
         return
-    world.num_with_adapter[instance, adapter] += 1
+    world.fleet.num_with_adapter[instance, adapter] += 1
     if world.fleet.adapters[instance, adapter] == NO_ADAPTER:
         world.fleet.adapters[instance, adapter] = WAITING_ADAPTER
         world.fleet.instances[instance].num_adapters += 1
@@ -75,8 +75,8 @@ def leave_instance(world: World, request: int, instance: int, time_us: int) -> N
     adapter = world.requests.adapter[request]
     if adapter == NOWHERE:
         return
-    world.num_with_adapter[instance, adapter] -= 1
-    if world.num_with_adapter[instance, adapter] == 0:
+    world.fleet.num_with_adapter[instance, adapter] -= 1
+    if world.fleet.num_with_adapter[instance, adapter] == 0:
         world.fleet.adapters[instance, adapter] = NO_ADAPTER
         world.fleet.instances[instance].num_adapters -= 1
 

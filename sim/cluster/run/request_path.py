@@ -15,7 +15,7 @@ from sim.cluster.gateway.fleet_saturation import CONCURRENCY, UTILIZATION
 from sim.cluster.gateway.queue import QUEUED, fleet_saturation, offer, take_next, withdraw
 from sim.cluster.routing.decide import choose_instance, has_room, note_first_token, note_routed
 from sim.cluster.run.decision_log import log_decision
-from sim.cluster.run.departures import hold_adapter, leave, leave_admitted, leave_instance
+from sim.cluster.run.departures import leave, leave_admitted, leave_instance, note_handed_over
 from sim.cluster.run.instances import hand_over, is_on, run_until
 from sim.cluster.run.planning import follow, next_event_us, plan_dispatch, plan_step
 from sim.cluster.run.prefill_to_decode import (
@@ -256,7 +256,7 @@ def send_to(world: World, request: int, instance: int, time_us: int) -> None:
         return
     journey.instance = instance
     note_routed(world.router, world.fleet, world.requests, request, instance)
-    hold_adapter(world, request, instance)
+    note_handed_over(world, request, instance)
     if is_split(world, request, instance):
         is_taken = send_to_prefill(world, request, time_us)
     else:

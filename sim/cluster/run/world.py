@@ -174,7 +174,6 @@ class World(NamedTuple):
     arrivals_us: Int64s
     journeys: Records  # JOURNEY[n]
     forced: Int64s  # per request: the instance it must go to, NEVER where the policy decides; or of no rows
-    num_with_adapter: Int64s  # [num_instances, num_adapters]: requests in flight
     loads: Records  # LOAD[num_instances]
     timeouts_us: (
         Int64s  # per request: what its client gives each further attempt, NEVER without end; or of no rows

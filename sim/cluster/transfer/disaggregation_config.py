@@ -13,7 +13,7 @@ Decider = Literal["always", "never", "prefix-threshold"]
 MOST_GBPS = 1e6
 """The largest bandwidth that is accepted."""
 MOST_BYTES = 10**8
-"""Of a token's KV: of a prompt of a million, 64 bits still hold the fractions of its bytes."""
+"""The most KV of one token: of a million tokens' bytes, 64 bits still hold the fractions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,7 +84,7 @@ class Links(NamedTuple):
 
 
 ROWS_OF_LINKS = ("flows", "nodes")
-"""Of ``Links``, the arrays with a row per request."""
+"""The arrays of ``Links`` with a row per request."""
 
 
 def new_links(

@@ -30,7 +30,7 @@ def set_drafts(settings: Records, config: EngineConfig, rules: VersionRules) -> 
         config.num_lookahead_tokens * rules.gives_draft_slots_at_admission
     )
     settings["num_hash_lookahead_tokens"] = config.num_hash_lookahead_tokens
-    settings["use_eagle"] = config.drops_blocks_for_drafts
+    settings["use_eagle"] = config.drops_last_block_of_hits
     is_by_group = reserves_drafts_by_group(config, rules)
     settings["num_reserved_tokens"] = draft_step_tokens(config) * is_by_group
     settings["num_reserved_blocks"] = 0 if is_by_group else draft_step_blocks(config, rules)

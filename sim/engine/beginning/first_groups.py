@@ -116,7 +116,7 @@ def group_records(config: EngineConfig, rules: VersionRules) -> Records:
         record.saves_checkpoints = group.num_prefill_checkpoint_blocks > 0
         record.checkpoint_alignment = group.prefill_checkpoint_alignment
         record.use_eagle = any(groups[other] == group for other in marked)
-        record.caches_past_hit = record.use_eagle * rules.caches_past_hit_for_drafts
+        record.caches_past_hit = record.use_eagle * rules.caches_past_hit
         alike = [other for other in range(number + 1, len(groups)) if groups[other] == group]
         record.next_alike = alike[0] if alike else NEVER
         after = kinds[kinds.index(group) + 1 :]

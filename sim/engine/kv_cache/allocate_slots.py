@@ -80,7 +80,7 @@ def allocate_slots(s: State, request: int, num_new_tokens: int) -> bool:
 
 
 @phase
-def allocate_without_drafts(s: State, request: int, num_new_tokens: int) -> None:
+def allocate_first_chunk(s: State, request: int, num_new_tokens: int) -> None:
     """Give an admitted request the blocks for its first chunk alone (vLLM before 0.23)."""
     settings, r = s.engine[0].settings, s.requests[request]
     total = r.num_computed_tokens + num_new_tokens
@@ -161,7 +161,7 @@ def admit(s: State, request: int, num_new_tokens: int) -> None:
     if settings.num_first_lookahead_tokens == settings.num_lookahead_tokens:
         allocate_slots(s, request, num_new_tokens)
     else:
-        allocate_without_drafts(s, request, num_new_tokens)
+        allocate_first_chunk(s, request, num_new_tokens)
 
 
 @phase

@@ -70,7 +70,7 @@ def has_states(s: State, group: int) -> bool:
 
 
 @part
-def is_drafted(s: State, group: int) -> bool:
+def loses_last_block(s: State, group: int) -> bool:
     """Return whether a group was marked as one with a drafting model's layers: its last block of a hit is dropped."""
     return s.engine[0].settings.has_kv_cache_groups == 1 and s.kv_cache_groups[group].is_eagle_group == 1
 
@@ -160,7 +160,7 @@ def first_of_cut(s: State, group: int, first: int, end: int, horizon: int) -> in
     """Return where the offer of a request begins that has gone: of one that was cut off, the last segment again."""
     if end == horizon or s.engine[0].settings.retention_interval != NEVER or not has_segments(s, group):
         return first
-    if is_drafted(s, group):
+    if loses_last_block(s, group):
         return first
     return min(first, end - end % blocks_per_segment(s, group))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sim.engine.dtypes import NEVER
 from sim.engine.kv_cache.prefix_cache import cdiv
-from sim.engine.kv_offload.contents import block_size_of, is_drafted, is_windowed, key_of
+from sim.engine.kv_offload.contents import block_size_of, is_windowed, key_of, loses_last_block
 from sim.engine.kv_offload.shared_store import is_in_store
 from sim.engine.records.group_records import ALIGNED_STATE, SLIDING
 from sim.engine.state import State
@@ -101,7 +101,7 @@ def num_found(s: State, request: int, group: int, first: int, max_length: int) -
     size = block_size_of(s, group)
     num_keys = s.requests[request].num_tokens // size
     num_dropped = 0
-    if is_drafted(s, group):
+    if loses_last_block(s, group):
         num_dropped = 1 - s.kv_cache_groups[group].is_eagle_verified
     end = min(cdiv(min(max_length + num_dropped * size, num_keys * size), size), num_keys)
     if not is_windowed(s, group):
@@ -183,7 +183,7 @@ def num_tokens_on_cpu(s: State, request: int, num_local_tokens: int) -> int:
             if num == 0 or length - num_local_tokens < size:
                 return 0
             if length - num_local_tokens < num_hit:
-                if not is_drafted(s, group):
+                if not loses_last_block(s, group):
                     drop_again(s)
                 if waits:
                     waits, to_ask = False, ASK_ALL

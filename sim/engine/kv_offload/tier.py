@@ -29,7 +29,7 @@ REFUSED = -1
 def use_in_reverse(s: State, private_start: int, num_tokens: int) -> None:
     """Mark the contents that a request used as used last, the block that ends first after all others.
 
-    Of blocks of several groups that end together, the first group's is used last.
+    Where blocks of several groups end together, the first group's is used last.
     """
     settings = s.engine[0].settings
     if settings.has_shared_store:

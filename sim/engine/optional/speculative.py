@@ -14,24 +14,21 @@ import numpy as np
 from sim.engine.dtypes import IS_DECODE, IS_PADDED, SAMPLES
 from sim.engine.records.draft_records import NEVER_PADS, PADS_BESIDE_HITS, PADS_OR_WAITS
 from sim.engine.state import State
-from sim.engine.step_time.step_duration import uniform
+from sim.engine.step_time.step_duration import LONGEST_OUTPUT, uniform
 from sim.jit.compile import part, phase
-
-LONGEST_OUTPUT = 1 << 32
-"""Draws of one request never meet another's, nor a step's noise: they have (request + 1) · LONGEST_OUTPUT + tokens."""
 
 NO_ROOM = 1 << 30
 """More drafts than fit into any step."""
 
 
 @part
-def num_drafts_of(s: State, request: int) -> int:
+def num_tokens_to_verify(s: State, request: int) -> int:
     """Return how many drafts a running request has in hand."""
     return s.num_drafts[request] if s.engine[0].settings.num_speculative_tokens > 0 else 0
 
 
 @part
-def take_new_drafts(s: State, request: int, kind: int) -> None:
+def propose_tokens(s: State, request: int, kind: int) -> None:
     """Give a request that samples its next drafts; what it had is used up or lost."""
     k = s.engine[0].settings.num_speculative_tokens
     if k > 0:

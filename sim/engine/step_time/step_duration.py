@@ -63,6 +63,10 @@ def first_seen_us(latency: NDArray[np.int64], now_us: int, place: int) -> int:
     return now_us + half_even(latency[ALPHA3] * place)
 
 
+LONGEST_OUTPUT = 1 << 32
+"""Draws of one request never meet another's, nor a step's noise: they have (request + 1) · LONGEST_OUTPUT + tokens."""
+
+
 @part
 def uniform(seed: int, index: int) -> float:
     """Return a number in (0, 1) that is a function of (seed, index) alone: splitmix64 (Steele et al. 2014)."""

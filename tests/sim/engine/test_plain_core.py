@@ -50,8 +50,8 @@ ANSWERS = {
     "asks_for_images": lambda requests, config: False,
     "longest_sequence": lambda config: config.max_model_len,
     # drafts
-    "num_drafts_of": lambda s, request: 0,
-    "take_new_drafts": lambda s, request, kind: None,
+    "num_tokens_to_verify": lambda s, request: 0,
+    "propose_tokens": lambda s, request, kind: None,
     "note_running": lambda s, request: None,
     "padding_of_admission": lambda s, request, num_found: 0,
     "mark_padding": lambda s, batch, padding: None,

@@ -7,16 +7,7 @@ from sim.cluster.cluster_config import ClusterConfig
 from sim.cluster.cluster_work import ClusterWork
 from sim.cluster.exits import Exit
 from sim.cluster.gateway.admission import AlwaysAdmit, RejectAll, TokenBucket
-from sim.cluster.routing.routing_policies import (
-    KvCost,
-    OwnPolicy,
-    PowerOfTwo,
-    RandomChoice,
-    RoundRobin,
-    Session,
-    VllmDp,
-    Weighted,
-)
+from sim.cluster.routing.routing_policies import OwnPolicy
 from sim.cluster.run.beginning.shared_engines import deadlines_of
 from sim.cluster.run.prefill_to_decode import EVERYBODY, NOBODY, WHO_LACKS_A_PREFIX
 from sim.cluster.run.world import (
@@ -28,9 +19,6 @@ from sim.cluster.run.world import (
 from sim.engine.state import Records
 
 DECIDER_CODES = {"never": NOBODY, "always": EVERYBODY, "prefix-threshold": WHO_LACKS_A_PREFIX}
-
-SEES_KV = ("kv-utilization", "load-balance")
-SEES_QUEUES = ("queue-depth", "running-requests", "load-aware", "vllm-dp")
 
 
 def loop_of(config: ClusterConfig, work: ClusterWork, *, records_decisions: bool) -> Records:
@@ -57,29 +45,18 @@ def loop_of(config: ClusterConfig, work: ClusterWork, *, records_decisions: bool
         loop["prefix_threshold"] = config.disaggregation.prefix_threshold
     asks_decode_caches = loop["decider"][0] == WHO_LACKS_A_PREFIX
     knows_loads = config.compatibility == "vllm" and not records_decisions
-    loop["looks_at_two"] = isinstance(policy, PowerOfTwo) and knows_loads
+    loop["looks_at_two"] = policy.looks_at == "two" and knows_loads
     loop["looks_at_all"] = any(
-        not (
-            (isinstance(each, RoundRobin | RandomChoice | Session) and not records_decisions)
-            or (isinstance(each, PowerOfTwo) and knows_loads)
-        )
+        not ((each.looks_at == "none" and not records_decisions) or (each.looks_at == "two" and knows_loads))
         for each in policies
     )
     loop["admission_looks"] = not isinstance(admission, AlwaysAdmit | RejectAll | TokenBucket)
-    scorers = {
-        name
-        for each in policies
-        if isinstance(each, Weighted)
-        for name, weight in each.scorers.items()
-        if weight > 0
-    }
-    follows_reports = any(isinstance(each, VllmDp) for each in policies)
     sees_all = is_own or records_decisions or config.compatibility == "blis" or loop["admission_looks"][0]
     uses_detector = flow is not None and (flow.detector == "utilization")
-    loop["sees_queues"] = sees_all or uses_detector or follows_reports or not scorers.isdisjoint(SEES_QUEUES)
-    loop["sees_kv"] = sees_all or uses_detector or follows_reports or not scorers.isdisjoint(SEES_KV)
-    counts_hits = any(isinstance(each, KvCost) for each in policies)
-    loop["sees_caches"] = is_own or counts_hits or asks_decode_caches or "precise-prefix-cache" in scorers
+    reports = frozenset().union(*(each.reports for each in policies))
+    loop["sees_queues"] = sees_all or uses_detector or "queues" in reports
+    loop["sees_kv"] = sees_all or uses_detector or "kv" in reports
+    loop["sees_caches"] = is_own or asks_decode_caches or "caches" in reports
     loop["records_decisions"] = records_decisions
     for name in (
         "queues_seen_us",

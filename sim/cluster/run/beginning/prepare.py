@@ -159,7 +159,6 @@ def _of_routers(fleet: Fleet, table: RequestTable, config: ClusterConfig) -> dic
     policy = RoundRobin() if isinstance(config.routing, OwnPolicy) else config.routing
     return {
         "fleet": fleet,
-        "num_with_adapter": np.zeros(fleet.adapters.shape, np.int64),
         "router": new_router(policy, fleet, table, seed=config.seed, compatibility=config.compatibility),
         "prefill_fleet": prefill_fleet,
         "prefill_router": new_router(

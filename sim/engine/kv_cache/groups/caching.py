@@ -153,7 +153,7 @@ def num_settled_tokens(s: State, num_tokens: int) -> int:
 
 
 @phase
-def cacheable_by_drafts(s: State, group: int, num_tokens: int) -> int:
+def cacheable_past_hit(s: State, group: int, num_tokens: int) -> int:
     """Return how many of a request's first ``num_tokens`` a group that drafts use may cache.
 
     A block more than a hit of all groups can reach, which a hit drops
@@ -179,7 +179,7 @@ def cache_in_groups(s: State, request: int, num_tokens: int) -> None:
     for group in range(settings.num_kv_cache_groups):
         num_cacheable = aligned
         if aligned > 0 and s.kv_cache_groups[group].caches_past_hit and not settings.matches_inside_blocks:
-            num_cacheable = cacheable_by_drafts(s, group, num_tokens)
+            num_cacheable = cacheable_past_hit(s, group, num_tokens)
         cache_in_group(s, request, group, num_cacheable)
 
 

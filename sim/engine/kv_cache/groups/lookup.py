@@ -149,7 +149,7 @@ def find_hit_of_kind(s: State, request: int, first: int, max_length: int, num_dr
     ``num_dropped``: 1 where one block more may match, the last of which is dropped; a state is never dropped.
     """
     g, settings = s.kv_cache_groups[first], s.engine[0].settings
-    looks_further = settings.drops_once_for_drafts and settings.num_kv_cache_groups > 1
+    looks_further = settings.drops_last_block_once and settings.num_kv_cache_groups > 1
     keeps_within = g.kind == ALIGNED_STATE and settings.ends_states_at_hit == 1
     if num_dropped > 0 and not keeps_within and looks_further:
         num_tokens = s.requests[request].num_tokens
@@ -180,7 +180,7 @@ def shorten(s: State, request: int, first: int, length: int) -> int:
     num_dropped = g.use_eagle * (1 - g.is_eagle_verified)
     found = find_hit_of_kind(s, request, first, length, num_dropped)
     if num_dropped > 0:
-        g.is_eagle_verified = s.engine[0].settings.drops_once_for_drafts
+        g.is_eagle_verified = s.engine[0].settings.drops_last_block_once
     elif found < length:
         for group in range(s.engine[0].settings.num_kv_cache_groups):
             s.kv_cache_groups[group].is_eagle_verified = 0

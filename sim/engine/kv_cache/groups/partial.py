@@ -101,7 +101,7 @@ def num_units(s: State, request: int, num_tokens: int) -> int:
 def hit_inside_block(s: State, request: int, first: int, max_length: int, num_dropped: int) -> int:
     """Return the longest hit of a kind of groups, in tokens, at most ``max_length``; a unit is dropped for drafts.
 
-    Of full groups: whole blocks from the beginning, then the longest content in the next one. Of states: the last.
+    Full groups have whole blocks from the beginning, then the longest content in the next one; states have the last.
     """
     g, unit = s.kv_cache_groups[first], s.engine[0].settings.hash_block_size
     per_block, least = g.num_hashes_per_block, 0

@@ -42,7 +42,7 @@ def is_at_prompt_end(
     """
     settings = s.engine[0].settings
     alignment = settings.hit_alignment
-    if not (settings.use_eagle and settings.keeps_ends_for_drafts):
+    if not (settings.use_eagle and settings.keeps_ends_a_block_earlier):
         return is_at_boundary(index, num_prompt_tokens - 1, alignment, size, num_needed, shift)
     block = size if settings.matches_inside_blocks else alignment
     resent = max((num_prompt_tokens - 1) // block * block - block, 0)
@@ -81,7 +81,7 @@ def is_retained(s: State, request: int, group: int, index: int) -> bool:
     junction = s.group_rows[r.slot, 0].shared_prefix_boundary
     if junction > 0 and is_at_boundary(index, junction, settings.hit_alignment, size, num_needed, shift):
         return True
-    if junction > 0 and g.use_eagle and settings.keeps_junctions_for_drafts:
+    if junction > 0 and g.use_eagle and settings.keeps_junctions_a_block_earlier:
         before = (
             junction - size
         )  # a prompt that leaves right there has another block behind it: its hit loses one

@@ -135,7 +135,7 @@ def convolution_us(state: LayerState, gpu: Gpu, *, tp: int, dtype_bytes: int) ->
     return float(form.time_us(work)[0] - form.launch_us)
 
 
-def encoder_attention_work(
+def tower_attention_work(
     gpu: Gpu, *, heads: Floats | float, head_dim: Floats | float, batch: Floats, length: Floats
 ) -> dict[str, Floats]:
     """Return the work of a vision encoder's attention: all pairs, in tiles of 128 keys, heads padded.

@@ -198,7 +198,7 @@ def capacity_of(
         disable_hybrid_kv_cache_manager=disables_hybrid,
         num_speculative_tokens=engine.num_speculative_tokens,
         drafter=drafter,
-        mm_encoder_tp_mode=hardware.mm_encoder_tp_mode,
+        has_data_towers=hardware.has_data_towers,
         language_model_only=engine.language_model_only,
         enforce_eager=engine.enforce_eager,
     )

@@ -310,7 +310,7 @@ def cached_layers(
             kind=each.kind,
             count=each.num_layers,
             token_bytes=round(shape.token_bytes(each, tp)),
-            state_bytes=state.bytes_per_request(tp, dtype_bytes=shape.dtype_bytes, num_drafts=num_drafts)
+            state_bytes=state.bytes_per_request(tp, dtype_bytes=shape.dtype_bytes, num_lookahead=num_drafts)
             if state
             else 0,
             window=each.window if each.kind == "sliding" else 0,

@@ -31,7 +31,7 @@ ANALYTIC = _with_field("peak")
 WITH_TABLE = _with_field("origin")
 AT_PEAK = (*ANALYTIC, OWN_AT_PEAK)
 LOOKED_UP = (ON_RECORD, BY_DEFAULTS)
-MM_ENCODER_TP_MODE = "hardware.mm_encoder_tp_mode"
+TOWER_TP_MODE = "hardware.mm_encoder_tp_mode"
 """The engine uses it if there is a known vision tower that can share images out."""
 KINDS = (*LATENCY_CLASSES, *LOOKED_UP, OWN, OWN_AT_PEAK)
 """Sources of step times: a latency model, and how its coefficients were found."""

@@ -91,7 +91,7 @@ MODULES: Mapping[str, Sequence[MeasuredModule]] = {
         for prefix in ("dsv4_csa", "dsv4_hca")
     },
 }
-"""By the prefix of their tables, the modules that were measured."""
+"""The modules that were measured, by the prefix of their tables."""
 
 
 def module_prefix(shape: ModelShape) -> str | None:

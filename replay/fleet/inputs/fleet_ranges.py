@@ -15,11 +15,11 @@ from traces.strict.limits import MOST_TOKENS
 Range = tuple[float, float]
 RATES: Final[Range] = (RATE.least, RATE.most)
 PRICES: Final[Range] = (1e-6, MOST_PRICE)
-"""Of an engine or a GPU and hour, in any currency."""
+"""The price of an engine or a GPU for an hour, in any currency."""
 FACTORS: Final[Range] = (1.0, 1000.0)
 """How many times too long a prompt may be that is cut."""
 FAILURES_PER_DAY: Final[Range] = (0.0, 86_400.0)
-"""Of a node."""
+"""How often a node fails."""
 REPAIR_HOURS: Final[Range] = (0.0, 8_784.0)
 """A year at most."""
 LEAST_UP: Final = AVAILABILITY.least

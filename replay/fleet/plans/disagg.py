@@ -20,7 +20,7 @@ from sim.fleet.sizing import Objective, pool_at
 from sim.fleet.step_pools import StepTimes
 
 KV_BYTES_70B = 80 * 8 * 128 * 2 * 2
-"""Of a token in a 70B-class model, as in the table's profiles: 80 layers, 8 KV heads of 128, K and V, 16 bit."""
+"""KV bytes of a token in a 70B-class model, as in the table: 80 layers, 8 KV heads of 128, K and V, 16 bit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

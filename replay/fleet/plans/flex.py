@@ -14,7 +14,7 @@ from sim.fleet.profile import GpuProfile
 from sim.fleet.sizing import Objective, pool_at
 
 SHARES = tuple(each / 20 for each in range(15))
-"""Of the fleet's power at this rate, those that are shed."""
+"""The shares of the fleet's power at this rate that are shed."""
 KEEPS_UP = 0.97
 """A fleet keeps up if it answers at least this share of the requests."""
 

@@ -108,7 +108,7 @@ class PoolPlan:
 
     @property
     def cost_per_year(self) -> float:
-        """Of all provisioned engines, in the prices' currency."""
+        """What all provisioned engines cost in a year, in the prices' currency."""
         return self.provisioned * self.source.profile.cost_per_hour * HOURS_PER_YEAR
 
     @property

@@ -62,7 +62,7 @@ _ALL = Readers(frozenset(KINDS))
 _NO_STEP_TIME = Readers(frozenset())
 
 _OF_STEPS = {each.name for each in (*fields(Layout), *fields(Gpu))}
-"""Of the hardware: a step's peak times depend on its layout and on its GPU, all else is the engine's."""
+"""Keys of the hardware that steps depend on: peak times follow from layout and GPU, all else is the engine's."""
 
 READ_BY: Mapping[str, Readers] = {
     **{key.path: _peak() if key.name in _OF_STEPS else _ENGINE for key in hardware_keys()[1:]},

@@ -165,7 +165,7 @@ def _without_load(source: Source) -> Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnRequests:
-    """Of each request: its client's place, the row of its recorded request, and a number for its session.
+    """Where each request is from: its client's place, the row of its recorded request, a number for its session.
 
     The row counts in the client's own recorded requests; it is meaningless if the client has none.
     """

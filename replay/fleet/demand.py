@@ -20,6 +20,7 @@ from replay.fleet.inputs.fleet_workload import (
     fitting_context,
     read_workload,
 )
+from replay.fleet.inputs.need import Need
 from replay.fleet.inputs.outside_fit import outside_notes
 from replay.fleet.inputs.profiles import ProfileSource, power_source, priced, read_source, shipped_profiles
 from replay.fleet.inputs.shared_prefixes import hits_note, with_hits
@@ -57,6 +58,12 @@ class FleetDemand:
     objective: Objective
     sources: list[ProfileSource]
     notes: list[str]
+
+    def need(self, rate_per_s: float) -> Need:
+        """Return what is to be served at this rate."""
+        return Need(
+            lengths=self.lengths, rate_per_s=rate_per_s, objective=self.objective, context=self.context
+        )
 
     @property
     def rate_lines(self) -> list[str]:

@@ -129,7 +129,7 @@ def _pools_notes(
         notes += [availability_note(each.failures, of=each.name) for each in specs if each.failures]
     pools = [each for each in plan.fleet.pools if each.engines]
     beyond = [
-        *dict.fromkeys(note for each in pools for note in outside_notes([each.source], each.lengths)),
+        *dict.fromkeys(note for each in pools for note in outside_notes([each.source], each.need.lengths)),
         *outside_loads(each.load for each in pools),
     ]
     return [*notes, *beyond, *misfit_notes(sources, power=True)]

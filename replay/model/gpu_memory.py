@@ -241,8 +241,8 @@ def dealt_of(shape: ModelShape, *, tp: int, serving: Serving, gpu: Gpu | None = 
         tp=tp,
         version=serving.vllm_version,
         gpu=gpu,
-        num_drafts=serving.num_speculative_tokens,
-        drafting=() if serving.drafter is None else serving.drafter.shape.mixers,
+        num_lookahead=serving.num_speculative_tokens,
+        appended=() if serving.drafter is None else serving.drafter.shape.mixers,
     )
     if serving.disable_hybrid_kv_cache_manager:
         return undivided(layers, block_size=serving.block_size, version=serving.vllm_version)

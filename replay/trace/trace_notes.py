@@ -256,7 +256,7 @@ def _shown(value: object) -> str:
 def _header_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
     """Return what the header says of the server that the twin's settings do not."""
     engine, notes = config.engine, list(_server_notes(trace, config))
-    if trace.header.spec_decode is not None and engine.num_speculative_tokens == 0:
+    if trace.header.spec_decode is not None and engine.tokens_per_decode == 1:
         notes.append(
             "spec_decode: the trace's server decoded speculatively "
             f"({trace.header.spec_decode.mean_accepted_length:.2f} tokens per step), the twin does not: "

@@ -10,8 +10,8 @@ import pytest
 import replay
 import traces
 from tests.functions.small_questions import GRID, LOAD, POOLS
-from tests.replay.profiles.test_fitted_profiles import FOUR_THOUSAND_BLOCKS as FITTED
 from tests.replay.profiles.test_fitted_profiles import PROFILE
+from tests.replay.profiles.test_fitted_profiles import TWIN as FITTED
 from tests.twins import FOUR_THOUSAND_BLOCKS
 from traces.workload import trace_from_options
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
 
 from replay.console.progress import working
 from replay.console.ready import load_engine
@@ -36,7 +36,7 @@ from sim.cluster import compile_cluster
 from sim.fleet import Lengths
 from sim.fleet.sizing import UTILIZATION_CAP, Objective
 from traces import ConfigError, Trace, parse_run_slo
-from traces.strict.arguments import PATH, TEXT, Number, takes
+from traces.strict.arguments import PATH, TEXT, Expectation, Number, takes
 from traces.strict.tell import tell_note
 from traces.strict.whole_file import is_there
 from traces.workload import ArrivalProcess, WorkloadOptions, workload_from_options
@@ -127,18 +127,20 @@ FEWER = FleetCheck(num_requests=FEWER_REQUESTS)
 BY_FORMULA = FleetCheck(verify=False, num_requests=FEWER_REQUESTS)
 
 
-@takes(
-    workload=LENGTHS,
-    slo=TEXT,
-    profiles=NAMES,
-    context=TOKENS,
-    output_frac=Number(0.001, 0.999),
-    total_tokens_max=TOKENS,
-    availability=AVAILABILITY,
-    failures=TEXT,
-    utilization_cap=Number(0.05, 0.99),
-    prices=PATH,
-)
+OF_A_FLEET: Final[Mapping[str, Expectation]] = {
+    "workload": LENGTHS,
+    "slo": TEXT,
+    "output_frac": Number(0.001, 0.999),
+    "total_tokens_max": TOKENS,
+    "availability": AVAILABILITY,
+    "failures": TEXT,
+    "utilization_cap": Number(0.05, 0.99),
+    "prices": PATH,
+}
+"""What every question that begins with a workload and an SLO expects of its arguments."""
+
+
+@takes(**OF_A_FLEET, profiles=NAMES, context=TOKENS)
 def fleet_demand(  # noqa: PLR0913 - what a fleet can be asked for
     workload: Trace | Lengths | Path | str,
     slo: str,

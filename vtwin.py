@@ -158,7 +158,7 @@ MOST_USED = {
         "--overwrite",
     ),
 }
-"""Of commands with many options, those that `--help` shows beside the required ones; `--help-all` shows all."""
+"""What `--help` shows of commands with many options, beside the required ones; `--help-all` shows all."""
 EXTRA = {"validate": {"allow_extra_args": True, "ignore_unknown_options": True}}
 """Commands that pass unknown options on to other commands."""
 EXAMPLES = {

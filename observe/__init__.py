@@ -14,80 +14,49 @@ Names are imported when first used, so that importing this package costs nothing
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from traces.strict.lazy_door import homes_of, opened
+
 if TYPE_CHECKING:
-    from observe.measured.question import MeasuredRuns, report_runs
-    from observe.observation import Observation, observe_trace, observe_with
-    from observe.plan.send_plan import SendPlan, make_plan
-    from observe.receive.question import receive_spans
-    from observe.response.reading import Reading
-    from observe.response.sse import SseParser
-    from observe.response.stream_reader import StreamReader
-    from observe.result.json_document import summarize_observed
-    from observe.selfcheck.question import check_client
-    from observe.senders.endpoint import Endpoint, parse_endpoint
-    from observe.senders.exchange import Exchange, Sender
-    from observe.senders.process_list import hide_arguments
-    from observe.settings import Limits, Settings
+    from observe.measured.question import MeasuredRuns as MeasuredRuns
+    from observe.measured.question import report_runs as report_runs
+    from observe.observation import Observation as Observation
+    from observe.observation import observe_trace as observe_trace
+    from observe.observation import observe_with as observe_with
+    from observe.plan.send_plan import SendPlan as SendPlan
+    from observe.plan.send_plan import make_plan as make_plan
+    from observe.receive.question import receive_spans as receive_spans
+    from observe.response.reading import Reading as Reading
+    from observe.response.sse import SseParser as SseParser
+    from observe.response.stream_reader import StreamReader as StreamReader
+    from observe.result.json_document import summarize_observed as summarize_observed
+    from observe.selfcheck.question import check_client as check_client
+    from observe.senders.endpoint import Endpoint as Endpoint
+    from observe.senders.endpoint import parse_endpoint as parse_endpoint
+    from observe.senders.exchange import Exchange as Exchange
+    from observe.senders.exchange import Sender as Sender
+    from observe.senders.process_list import hide_arguments as hide_arguments
+    from observe.settings import Limits as Limits
+    from observe.settings import Settings as Settings
 
-__all__ = [
-    "Endpoint",
-    "Exchange",
-    "Limits",
-    "MeasuredRuns",
-    "Observation",
-    "Reading",
-    "SendPlan",
-    "Sender",
-    "Settings",
-    "SseParser",
-    "StreamReader",
-    "check_client",
-    "hide_arguments",
-    "make_plan",
-    "observe_trace",
-    "observe_with",
-    "parse_endpoint",
-    "receive_spans",
-    "report_runs",
-    "summarize_observed",
-]
-
-_HOMES = {
-    "check_client": "observe.selfcheck.question",
-    "receive_spans": "observe.receive.question",
-    "report_runs": "observe.measured.question",
-    "MeasuredRuns": "observe.measured.question",
-    "Endpoint": "observe.senders.endpoint",
-    "Exchange": "observe.senders.exchange",
-    "Limits": "observe.settings",
-    "Observation": "observe.observation",
-    "Reading": "observe.response.reading",
-    "SendPlan": "observe.plan.send_plan",
-    "Sender": "observe.senders.exchange",
-    "Settings": "observe.settings",
-    "SseParser": "observe.response.sse",
-    "StreamReader": "observe.response.stream_reader",
-    "hide_arguments": "observe.senders.process_list",
-    "make_plan": "observe.plan.send_plan",
-    "observe_trace": "observe.observation",
-    "observe_with": "observe.observation",
-    "parse_endpoint": "observe.senders.endpoint",
-    "summarize_observed": "observe.result.json_document",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Import a public name from its module when it is first asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'observe' has no attribute {name!r}")
-    value: object = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """Return what this room offers, for whoever looks around in a shell."""
-    return sorted(__all__)
+_HOMES = homes_of(
+    {
+        "observe.measured.question": "MeasuredRuns report_runs",
+        "observe.observation": "Observation observe_trace observe_with",
+        "observe.plan.send_plan": "make_plan SendPlan",
+        "observe.receive.question": "receive_spans",
+        "observe.response.reading": "Reading",
+        "observe.response.sse": "SseParser",
+        "observe.response.stream_reader": "StreamReader",
+        "observe.result.json_document": "summarize_observed",
+        "observe.selfcheck.question": "check_client",
+        "observe.senders.endpoint": "Endpoint parse_endpoint",
+        "observe.senders.exchange": "Exchange Sender",
+        "observe.senders.process_list": "hide_arguments",
+        "observe.settings": "Limits Settings",
+    }
+)
+"""Where each name of the door is at home."""
+__all__ = list(_HOMES)
+__getattr__, __dir__ = opened(__name__, _HOMES)

@@ -149,9 +149,9 @@ def _body_shape(workload: Trace, settings: Settings, server: ServerFacts) -> Bod
     A row may ask for a model that the server lists, unless the user names one for all, and for an adapter that it
     lists; a server that lists nothing may have it, and is tried.
     """
-    adapters = frozenset(workload.column("adapter").dropna()) - {""}
+    asked_for = frozenset(workload.column("adapter").dropna()) - {""}
     served = frozenset(server.served)
-    known = adapters & served if served else adapters
+    known = asked_for & served if served else asked_for
     guided = settings.guided
     return BodyShape(
         api=settings.api,

@@ -29,203 +29,119 @@ serves until SIGINT or SIGTERM.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from traces.strict.lazy_door import homes_of, opened
+
 if TYPE_CHECKING:
-    from replay.capacity.question import find_capacity, find_sessions
-    from replay.cluster.simulate import simulate_trace
-    from replay.config.question import StartedTwin, start_twin
-    from replay.console.ready import tell_when_compiling
-    from replay.fleet.answers import FleetAnswer, SizedFleet
-    from replay.fleet.demand import FleetCheck, FleetDemand, fleet_demand
-    from replay.fleet.other_questions import FleetProfile, fleet_profile, size_pools
-    from replay.fleet.question import (
-        HandoffLinks,
-        compare_fleets,
-        compare_routers,
-        disaggregate_fleet,
-        plan_fleet,
-        reserve_fleet,
-        shed_power,
-        size_fleet,
-        split_fleet,
-    )
-    from replay.gpus.model_card import ModelCard, model_card
-    from replay.gpus.options import GpuCompareOptions, ModelInfoOptions
-    from replay.gpus.question import ComparedGpus, compare_gpus
-    from replay.profiles.fitted_profile import read_profile
-    from replay.profiles.question import CheckedProfile, FoundProfiles, check_profile, find_profiles
-    from replay.rollouts.rollouts import Rollouts, RolloutSettings, run_rollouts
-    from replay.serve.request_limits import RequestLimits
-    from replay.serve.server import run_server, serving
-    from replay.simulation.pace_band import paced
-    from replay.simulation.run_plan import RunSettings
-    from replay.simulation.run_verdict import judge_trace
-    from replay.simulation.simulated_run import Run, run
-    from replay.sweeps.question import SweepFront, find_front, sweep
-    from replay.trace.pacing import Pacing, paced_requests, pacing_of
-    from replay.trace.request_columns import requests_from_trace
-    from replay.trace.simulation_summary import summarize
-    from replay.trace.trace_notes import trace_notes
-    from replay.tuning.question import tune
-    from replay.twin.config_read import load_config
-    from replay.twin.config_write import dump_config
-    from replay.twin.defaults import DefaultsEntry, Provenance, read_defaults
-    from replay.twin.defaults_write import write_defaults_entry
-    from replay.twin.own.own_code import allowing_code
-    from replay.twin.recorded_coefficients import lookup_defaults
-    from replay.twin.twin_config import TwinConfig, check_fits
-    from replay.verdict.judged import Judged
+    from replay.capacity.question import find_capacity as find_capacity
+    from replay.capacity.question import find_sessions as find_sessions
+    from replay.cluster.simulate import simulate_trace as simulate_trace
+    from replay.config.question import StartedTwin as StartedTwin
+    from replay.config.question import start_twin as start_twin
+    from replay.console.ready import tell_when_compiling as tell_when_compiling
+    from replay.fleet.answers import FleetAnswer as FleetAnswer
+    from replay.fleet.answers import SizedFleet as SizedFleet
+    from replay.fleet.demand import FleetCheck as FleetCheck
+    from replay.fleet.demand import FleetDemand as FleetDemand
+    from replay.fleet.demand import fleet_demand as fleet_demand
+    from replay.fleet.other_questions import FleetProfile as FleetProfile
+    from replay.fleet.other_questions import fleet_profile as fleet_profile
+    from replay.fleet.other_questions import size_pools as size_pools
+    from replay.fleet.question import HandoffLinks as HandoffLinks
+    from replay.fleet.question import compare_fleets as compare_fleets
+    from replay.fleet.question import compare_routers as compare_routers
+    from replay.fleet.question import disaggregate_fleet as disaggregate_fleet
+    from replay.fleet.question import plan_fleet as plan_fleet
+    from replay.fleet.question import reserve_fleet as reserve_fleet
+    from replay.fleet.question import shed_power as shed_power
+    from replay.fleet.question import size_fleet as size_fleet
+    from replay.fleet.question import split_fleet as split_fleet
+    from replay.gpus.model_card import ModelCard as ModelCard
+    from replay.gpus.model_card import model_card as model_card
+    from replay.gpus.options import GpuCompareOptions as GpuCompareOptions
+    from replay.gpus.options import ModelInfoOptions as ModelInfoOptions
+    from replay.gpus.question import ComparedGpus as ComparedGpus
+    from replay.gpus.question import compare_gpus as compare_gpus
+    from replay.profiles.fitted_profile import read_profile as read_profile
+    from replay.profiles.question import CheckedProfile as CheckedProfile
+    from replay.profiles.question import FoundProfiles as FoundProfiles
+    from replay.profiles.question import check_profile as check_profile
+    from replay.profiles.question import find_profiles as find_profiles
+    from replay.rollouts.rollouts import Rollouts as Rollouts
+    from replay.rollouts.rollouts import RolloutSettings as RolloutSettings
+    from replay.rollouts.rollouts import run_rollouts as run_rollouts
+    from replay.serve.request_limits import RequestLimits as RequestLimits
+    from replay.serve.server import run_server as run_server
+    from replay.serve.server import serving as serving
+    from replay.simulation.pace_band import paced as paced
+    from replay.simulation.run_plan import RunSettings as RunSettings
+    from replay.simulation.run_verdict import judge_trace as judge_trace
+    from replay.simulation.simulated_run import Run as Run
+    from replay.simulation.simulated_run import run as run
+    from replay.sweeps.question import SweepFront as SweepFront
+    from replay.sweeps.question import find_front as find_front
+    from replay.sweeps.question import sweep as sweep
+    from replay.trace.pacing import Pacing as Pacing
+    from replay.trace.pacing import paced_requests as paced_requests
+    from replay.trace.pacing import pacing_of as pacing_of
+    from replay.trace.request_columns import requests_from_trace as requests_from_trace
+    from replay.trace.simulation_summary import summarize as summarize
+    from replay.trace.trace_notes import trace_notes as trace_notes
+    from replay.tuning.question import tune as tune
+    from replay.twin.config_read import load_config as load_config
+    from replay.twin.config_write import dump_config as dump_config
+    from replay.twin.defaults import DefaultsEntry as DefaultsEntry
+    from replay.twin.defaults import Provenance as Provenance
+    from replay.twin.defaults import read_defaults as read_defaults
+    from replay.twin.defaults_write import write_defaults_entry as write_defaults_entry
+    from replay.twin.own.own_code import allowing_code as allowing_code
+    from replay.twin.recorded_coefficients import lookup_defaults as lookup_defaults
+    from replay.twin.twin_config import TwinConfig as TwinConfig
+    from replay.twin.twin_config import check_fits as check_fits
+    from replay.verdict.judged import Judged as Judged
 
-__all__ = [
-    "CheckedProfile",
-    "ComparedGpus",
-    "DefaultsEntry",
-    "FleetAnswer",
-    "FleetCheck",
-    "FleetDemand",
-    "FleetProfile",
-    "FoundProfiles",
-    "GpuCompareOptions",
-    "HandoffLinks",
-    "Judged",
-    "ModelCard",
-    "ModelInfoOptions",
-    "Pacing",
-    "Provenance",
-    "RequestLimits",
-    "RolloutSettings",
-    "Rollouts",
-    "Run",
-    "RunSettings",
-    "SizedFleet",
-    "StartedTwin",
-    "SweepFront",
-    "TwinConfig",
-    "allowing_code",
-    "check_fits",
-    "check_profile",
-    "compare_fleets",
-    "compare_gpus",
-    "compare_routers",
-    "disaggregate_fleet",
-    "dump_config",
-    "find_capacity",
-    "find_front",
-    "find_profiles",
-    "find_sessions",
-    "fleet_demand",
-    "fleet_profile",
-    "judge_trace",
-    "load_config",
-    "lookup_defaults",
-    "model_card",
-    "paced",
-    "paced_requests",
-    "pacing_of",
-    "plan_fleet",
-    "read_defaults",
-    "read_profile",
-    "requests_from_trace",
-    "reserve_fleet",
-    "run",
-    "run_rollouts",
-    "run_server",
-    "serving",
-    "shed_power",
-    "simulate_trace",
-    "size_fleet",
-    "size_pools",
-    "split_fleet",
-    "start_twin",
-    "summarize",
-    "sweep",
-    "tell_when_compiling",
-    "trace_notes",
-    "tune",
-    "write_defaults_entry",
-]
-
-_HOMES = {
-    "FleetAnswer": "replay.fleet.answers",
-    "FleetProfile": "replay.fleet.other_questions",
-    "fleet_profile": "replay.fleet.other_questions",
-    "size_pools": "replay.fleet.other_questions",
-    "fleet_demand": "replay.fleet.demand",
-    "FleetCheck": "replay.fleet.demand",
-    "FleetDemand": "replay.fleet.demand",
-    "reserve_fleet": "replay.fleet.question",
-    "shed_power": "replay.fleet.question",
-    "compare_routers": "replay.fleet.question",
-    "HandoffLinks": "replay.fleet.question",
-    "disaggregate_fleet": "replay.fleet.question",
-    "split_fleet": "replay.fleet.question",
-    "compare_fleets": "replay.fleet.question",
-    "size_fleet": "replay.fleet.question",
-    "GpuCompareOptions": "replay.gpus.options",
-    "ModelInfoOptions": "replay.gpus.options",
-    "compare_gpus": "replay.gpus.question",
-    "ComparedGpus": "replay.gpus.question",
-    "model_card": "replay.gpus.model_card",
-    "ModelCard": "replay.gpus.model_card",
-    "find_front": "replay.sweeps.question",
-    "SweepFront": "replay.sweeps.question",
-    "StartedTwin": "replay.config.question",
-    "start_twin": "replay.config.question",
-    "read_profile": "replay.profiles.fitted_profile",
-    "check_profile": "replay.profiles.question",
-    "find_profiles": "replay.profiles.question",
-    "CheckedProfile": "replay.profiles.question",
-    "FoundProfiles": "replay.profiles.question",
-    "DefaultsEntry": "replay.twin.defaults",
-    "SizedFleet": "replay.fleet.answers",
-    "Judged": "replay.verdict.judged",
-    "Pacing": "replay.trace.pacing",
-    "Provenance": "replay.twin.defaults",
-    "RequestLimits": "replay.serve.request_limits",
-    "RolloutSettings": "replay.rollouts.rollouts",
-    "Rollouts": "replay.rollouts.rollouts",
-    "Run": "replay.simulation.simulated_run",
-    "RunSettings": "replay.simulation.run_plan",
-    "TwinConfig": "replay.twin.twin_config",
-    "allowing_code": "replay.twin.own.own_code",
-    "check_fits": "replay.twin.twin_config",
-    "dump_config": "replay.twin.config_write",
-    "find_capacity": "replay.capacity.question",
-    "find_sessions": "replay.capacity.question",
-    "judge_trace": "replay.simulation.run_verdict",
-    "load_config": "replay.twin.config_read",
-    "lookup_defaults": "replay.twin.recorded_coefficients",
-    "paced": "replay.simulation.pace_band",
-    "paced_requests": "replay.trace.pacing",
-    "pacing_of": "replay.trace.pacing",
-    "plan_fleet": "replay.fleet.question",
-    "read_defaults": "replay.twin.defaults",
-    "requests_from_trace": "replay.trace.request_columns",
-    "run": "replay.simulation.simulated_run",
-    "run_rollouts": "replay.rollouts.rollouts",
-    "run_server": "replay.serve.server",
-    "serving": "replay.serve.server",
-    "simulate_trace": "replay.cluster.simulate",
-    "summarize": "replay.trace.simulation_summary",
-    "sweep": "replay.sweeps.question",
-    "trace_notes": "replay.trace.trace_notes",
-    "tell_when_compiling": "replay.console.ready",
-    "tune": "replay.tuning.question",
-    "write_defaults_entry": "replay.twin.defaults_write",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Import a public name from its module when it is first asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'replay' has no attribute {name!r}")
-    value: object = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """Return what this room offers, for whoever looks around in a shell."""
-    return sorted(__all__)
+_HOMES = homes_of(
+    {
+        "replay.capacity.question": "find_capacity find_sessions",
+        "replay.cluster.simulate": "simulate_trace",
+        "replay.config.question": "start_twin StartedTwin",
+        "replay.console.ready": "tell_when_compiling",
+        "replay.fleet.answers": "FleetAnswer SizedFleet",
+        "replay.fleet.demand": "fleet_demand FleetCheck FleetDemand",
+        "replay.fleet.other_questions": "fleet_profile FleetProfile size_pools",
+        "replay.fleet.question": (
+            "compare_fleets compare_routers disaggregate_fleet HandoffLinks plan_fleet reserve_fleet "
+            "shed_power size_fleet split_fleet"
+        ),
+        "replay.gpus.model_card": "model_card ModelCard",
+        "replay.gpus.options": "GpuCompareOptions ModelInfoOptions",
+        "replay.gpus.question": "compare_gpus ComparedGpus",
+        "replay.profiles.fitted_profile": "read_profile",
+        "replay.profiles.question": "check_profile CheckedProfile find_profiles FoundProfiles",
+        "replay.rollouts.rollouts": "Rollouts RolloutSettings run_rollouts",
+        "replay.serve.request_limits": "RequestLimits",
+        "replay.serve.server": "run_server serving",
+        "replay.simulation.pace_band": "paced",
+        "replay.simulation.run_plan": "RunSettings",
+        "replay.simulation.run_verdict": "judge_trace",
+        "replay.simulation.simulated_run": "Run run",
+        "replay.sweeps.question": "find_front sweep SweepFront",
+        "replay.trace.pacing": "paced_requests Pacing pacing_of",
+        "replay.trace.request_columns": "requests_from_trace",
+        "replay.trace.simulation_summary": "summarize",
+        "replay.trace.trace_notes": "trace_notes",
+        "replay.tuning.question": "tune",
+        "replay.twin.config_read": "load_config",
+        "replay.twin.config_write": "dump_config",
+        "replay.twin.defaults": "DefaultsEntry Provenance read_defaults",
+        "replay.twin.defaults_write": "write_defaults_entry",
+        "replay.twin.own.own_code": "allowing_code",
+        "replay.twin.recorded_coefficients": "lookup_defaults",
+        "replay.twin.twin_config": "check_fits TwinConfig",
+        "replay.verdict.judged": "Judged",
+    }
+)
+"""Where each name of the door is at home."""
+__all__ = list(_HOMES)
+__getattr__, __dir__ = opened(__name__, _HOMES)

@@ -16,7 +16,7 @@ MOST_TESTS = 15
 """Modules of tests in one folder, its sub-folders left out: as many as a room may have modules."""
 TESTED_ELSEWHERE = {
     "calibrate/commands": "its commands with what they find: tests/calibrate/fit, tests/calibrate/flags",
-    "replay/model/encoders": "with the towers that they time: tests/replay/model/vision",
+    "replay/model/towers": "with the towers that they time: tests/replay/model/vision",
     "replay/config": "with the flags that it reads: tests/replay/twin/start, tests/replay/test_replay_cli.py",
     "replay/twin/server": "parts of one file, read as a whole: tests/replay/twin/test_config.py",
     "sim/cluster/run/beginning": "every run begins with it: tests/sim/cluster, tests/sim/test_per_request.py",

@@ -28,6 +28,18 @@ engine: {max_num_seqs: 64, max_num_batched_tokens: 2048, num_gpu_blocks: 6000, m
 latency: {model: blackbox, coefficients: {alpha0: 2000, alpha1: 0, alpha2: 0, beta0: 9000, beta1: 20, beta2: 20}}
 """
 
+FOUR_THOUSAND_BLOCKS = """\
+engine: {max_num_seqs: 64, max_num_batched_tokens: 2048, num_gpu_blocks: 4000, max_model_len: 8192}
+latency:
+  model: blackbox
+  coefficients: {alpha0: 500, alpha1: 2, alpha2: 0, beta0: 6000, beta1: 30, beta2: 20}
+"""
+
+EIGHT_SEATS_ALONE = """\
+engine: {max_num_seqs: 8}
+latency: {model: blackbox, coefficients: {alpha0: 9, alpha1: 1, alpha2: 0, beta0: 5000, beta1: 10, beta2: 9}}
+"""
+
 THOUSAND_BLOCKS = """\
 engine: {max_num_seqs: 8, num_gpu_blocks: 1000}
 latency: {model: blackbox, coefficients: {alpha0: 9, alpha1: 1, alpha2: 0, beta0: 5000, beta1: 10, beta2: 10}}

@@ -14,7 +14,7 @@ from traces.strict.limits import MOST_REQUESTS, MOST_TOKENS, MOST_US
 
 MODES = ("real", "generated", "replayed")
 USERS = Count(1, MOST_REQUESTS)
-"""Of a closed loop."""
+"""How many users a closed loop may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,7 @@ LEAST = 3
 MOST = 20.0
 """As so many requests a trace counts at most: how far the carried model's form is off does not shrink with more."""
 GROUPS: Mapping[str, float] = {"memory": 0.2, "compute": 0.25, "collectives": 0.4, "host": 0.4}
-"""By which share all coefficients of a kind are off together: standard deviations of the log."""
+"""How far all coefficients of a kind are off together: standard deviations of the log."""
 OF_PHYSICS = 0.5
 """The same of physics, whose corrections hold for many servers: times as wide. One fit's µs are those of its loads."""
 ALONE: Mapping[str, tuple[str, float]] = {
@@ -79,7 +79,7 @@ ALONE: Mapping[str, tuple[str, float]] = {
     "cpu_step_us": ("host", 0.3),
     "cpu_request_us": ("host", 0.3),
 }
-"""Of which kind each coefficient is, "": of none, and by how much it is off beside the others of its kind."""
+"""Each coefficient's kind ("": none), and how far it is off beside the others of its kind."""
 LEAST_WAY_IN_US = 2_000.0
 """A front end takes about so long at least; a fit to busy loads may have left it out, and idle requests show it."""
 QUIET = {True: ("host", 0.2), False: ("memory", 0.1)}

@@ -18,7 +18,7 @@ Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 PER_REQUEST = ("mape", "bias")
 EQUIVALENCE = "equivalence"
 DRIFT = "drift"
-"""Of a coefficient, against the baseline's."""
+"""How far a coefficient is from the baseline's."""
 LIMITED = (*PER_REQUEST, *STATISTICS, "ks")
 """Errors of a latency that may have a limit: per request, relative for each statistic, and a distance."""
 RATE_LIMITED = ("error", "rel_error")

@@ -17,17 +17,17 @@ from replay.model import Gpu, ModelShape, Precision
 from replay.model.matmuls import dense_width, needed_matmuls
 
 COMPUTE_SHARE = 0.6
-"""Of the peak rate: large products reach 0.55 to 0.75 of it in the tables."""
+"""The share of the peak rate that a product reaches: large ones reach 0.55 to 0.75 of it in the tables."""
 BANDWIDTH_SHARE = 0.6
-"""Of the peak bandwidth: activations and norms of Vidur's profiles reach 0.35 to 0.6, products of one row 0.6 to
-0.8."""
+"""The share of the peak bandwidth that is reached: activations and norms of Vidur's profiles reach 0.35 to 0.6,
+products of one row 0.6 to 0.8."""
 LAUNCH_US = 2.0
 """The shortest kernels of the tables take 2.2 to 2.5 µs."""
 COLLECTIVE_US = 5.0
 """An all-reduce of a few bytes takes 4 to 5 µs in the tables, replayed in a CUDA graph."""
 LINK_SHARE = 0.7
 QK_NORM_BYTES = 8
-"""Of a norm over all heads: the sums of the squares of a token's queries and of its keys, in 32 bits."""
+"""What a norm over all heads sends: the sums of the squares of a token's queries and of its keys, in 32 bits."""
 
 STEP_US = 500.0
 """Stands in for all CPU costs of a step where none was profiled, and for launches that CUDA graphs leave: with it the

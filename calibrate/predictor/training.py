@@ -34,7 +34,7 @@ WORK: Mapping[tuple[str, ...], Callable[[Floats], Floats]] = {
     ("keys", "tokens"): lambda x: x[:, 0] * x[:, 1],
     ("kv", "chunk"): lambda x: x[:, 1] * (x[:, 0] + (x[:, 1] + 1) / 2),
 }
-"""By its features, what an operator's time grows with beyond the points measured."""
+"""What an operator's time grows with beyond the points measured, by its features."""
 
 EMPTY_SHARE = 5.0
 """A point that took this share of what three points of less work took measured nothing, and is left out."""

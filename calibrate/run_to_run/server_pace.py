@@ -1,4 +1,4 @@
-"""By how much a server's pace differs from run to run, from repeated runs or from a stated default."""
+"""How much a server's pace differs from run to run, from repeated runs or from a stated default."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ LEAST_TAU_S = 0.003
 START_KAPPA = 0.3
 """Where a search begins that no prior draws away from 0: there the threshold and the time have no effect."""
 LEAST_SHARE = 0.05
-"""Of its scale that a coefficient starts at, at least."""
+"""A coefficient starts at this share of its scale at least."""
 REPLICATES = 1000
 LEAST_SLOPE = 1e-9
 

@@ -21,7 +21,7 @@ MOST_TOGETHER = 6
 MIN_STEPS = 100
 """Known times, at least: seconds of a busy server."""
 MIN_PREFILLS = 10
-"""Of them with prompts, at least."""
+"""So many steps have prompts, at least."""
 MOST_REQUESTS = 100_000
 """In one step: more is a mistake."""
 LONGEST_US = 10_000_000.0

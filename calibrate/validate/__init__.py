@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from traces.strict.lazy_door import homes_of, opened
+
 if TYPE_CHECKING:
-    from calibrate.validate.plan import ValidationPlan, busy_rate, capacity_note, capacity_observation
+    from calibrate.validate.plan import ValidationPlan as ValidationPlan
+    from calibrate.validate.plan import busy_rate as busy_rate
+    from calibrate.validate.plan import capacity_note as capacity_note
+    from calibrate.validate.plan import capacity_observation as capacity_observation
 
-__all__ = [
-    "ValidationPlan",
-    "busy_rate",
-    "capacity_note",
-    "capacity_observation",
-]
-
-_HOMES = {
-    "ValidationPlan": "calibrate.validate.plan",
-    "busy_rate": "calibrate.validate.plan",
-    "capacity_note": "calibrate.validate.plan",
-    "capacity_observation": "calibrate.validate.plan",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Import a public name from its module when it is first asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'calibrate.validate' has no attribute {name!r}")
-    value: object = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """Return what this room offers, for whoever looks around in a shell."""
-    return sorted(__all__)
+_HOMES = homes_of(
+    {
+        "calibrate.validate.plan": "busy_rate capacity_note capacity_observation ValidationPlan",
+    }
+)
+"""Where each name of the door is at home."""
+__all__ = list(_HOMES)
+__getattr__, __dir__ = opened(__name__, _HOMES)

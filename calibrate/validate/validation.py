@@ -13,7 +13,7 @@ from traces import ServerError, make_folder, read_trace, write_text
 from traces.strict.tell import say, tell
 
 Measured = Callable[[Path], tuple[float | None, int]]
-"""Of an observed trace, by its stem: requests finished per s, None without any, and how many were sent."""
+"""Reads an observed trace by its stem: requests finished per s (None without any), and how many were sent."""
 UNNAMED = (
     "the server's GPU is not named, and no server reports it. Add --gpu H100 (your GPU for H100), --tp N where N GPUs "
     "share each layer, and --model-config CONFIG.json where the server's name for its model is not one that ships: a "

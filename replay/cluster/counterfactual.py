@@ -23,7 +23,7 @@ MEASURES = ("ttft_us", "e2e_us")
 
 
 class Changed(TypedDict):
-    """Of the run with the decision changed, minus the run as it was, µs; None where either was not finished."""
+    """What changing the decision adds to a request's times, µs; None where it did not finish in both runs."""
 
     ttft_us: float | None
     e2e_us: float | None

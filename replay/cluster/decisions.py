@@ -67,7 +67,7 @@ def write_decisions(path: Path, run: FleetRun, cluster: ClusterConfig) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionScope:
-    """Of each decision: ``is_candidate`` [decisions, instances], whether its policy scores them, its stage or None."""
+    """What each decision chose among: ``is_candidate`` [decisions, instances], whether its policy scores, its stage."""
 
     is_candidate: NDArray[np.bool_]
     is_scored: NDArray[np.bool_]
@@ -112,7 +112,7 @@ def regrets_of(log: DecisionLog, asked: DecisionScope) -> NDArray[np.float64]:
 
 
 class Regret(TypedDict):
-    """Of all decisions that chose an instance: how much better the best candidate looked; None without any.
+    """How much better the best candidate looked, over all decisions that chose an instance; None without any.
 
     ``unit``: of the policy's score, or requests in flight where it gives none. ``best_frac``: decisions that took it.
     """

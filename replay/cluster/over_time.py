@@ -27,7 +27,7 @@ DIGITS = 4
 
 
 class Series(TypedDict):
-    """Of an instance, a pool or the fleet, a number per stretch of time.
+    """What an instance, a pool or the fleet did: a number per stretch of time.
 
     ``num_waiting``, ``num_running``: requests at its end, of a pool and the fleet their sum. ``kv_usage_frac``: KV
     blocks in use at its end, None where the cache is unbounded. ``busy_frac``: share of the stretch spent in steps.

@@ -232,7 +232,7 @@ def _busy_frac(instance: Instance, duration_us: int) -> float | None:
 
 
 WIDTHS = {"requests": 10, "prefix hits": 13, "preemptions": 13, "busy": 8, "KV used": 9, "KV full": 9}
-"""Of an instance's columns in the terminal; of others: 10."""
+"""Widths of an instance's columns in the terminal; the others are 10 wide."""
 
 
 def cluster_parts(summary: ClusterSummary) -> list[AnswerPart]:

@@ -141,7 +141,7 @@ def _of_budgets(
     decoding = number_between(queue.first_us, queue.left_us, time_us)
     budget = engine.max_num_batched_tokens
     found: dict[Resource, NDArray[np.bool_]] = {
-        "token budget": (taken > 0) & (taken + decoding * (1 + engine.num_speculative_tokens) >= budget)
+        "token budget": (taken > 0) & (taken + decoding * engine.tokens_per_decode >= budget)
     }
     if requests.encoder_tokens is None or not engine.encodes_images:
         return found

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
 
 from replay.console.progress import working
 from replay.console.ready import load_engine
@@ -20,6 +20,7 @@ from replay.fleet.inputs.fleet_workload import (
     fitting_context,
     read_workload,
 )
+from replay.fleet.inputs.need import Need
 from replay.fleet.inputs.outside_fit import outside_notes
 from replay.fleet.inputs.profiles import ProfileSource, power_source, priced, read_source, shipped_profiles
 from replay.fleet.inputs.shared_prefixes import hits_note, with_hits
@@ -35,7 +36,7 @@ from sim.cluster import compile_cluster
 from sim.fleet import Lengths
 from sim.fleet.sizing import UTILIZATION_CAP, Objective
 from traces import ConfigError, Trace, parse_run_slo
-from traces.strict.arguments import PATH, TEXT, Number, takes
+from traces.strict.arguments import PATH, TEXT, Expectation, Number, takes
 from traces.strict.tell import tell_note
 from traces.strict.whole_file import is_there
 from traces.workload import ArrivalProcess, WorkloadOptions, workload_from_options
@@ -57,6 +58,12 @@ class FleetDemand:
     objective: Objective
     sources: list[ProfileSource]
     notes: list[str]
+
+    def need(self, rate_per_s: float) -> Need:
+        """Return what is to be served at this rate."""
+        return Need(
+            lengths=self.lengths, rate_per_s=rate_per_s, objective=self.objective, context=self.context
+        )
 
     @property
     def rate_lines(self) -> list[str]:
@@ -120,18 +127,20 @@ FEWER = FleetCheck(num_requests=FEWER_REQUESTS)
 BY_FORMULA = FleetCheck(verify=False, num_requests=FEWER_REQUESTS)
 
 
-@takes(
-    workload=LENGTHS,
-    slo=TEXT,
-    profiles=NAMES,
-    context=TOKENS,
-    output_frac=Number(0.001, 0.999),
-    total_tokens_max=TOKENS,
-    availability=AVAILABILITY,
-    failures=TEXT,
-    utilization_cap=Number(0.05, 0.99),
-    prices=PATH,
-)
+OF_A_FLEET: Final[Mapping[str, Expectation]] = {
+    "workload": LENGTHS,
+    "slo": TEXT,
+    "output_frac": Number(0.001, 0.999),
+    "total_tokens_max": TOKENS,
+    "availability": AVAILABILITY,
+    "failures": TEXT,
+    "utilization_cap": Number(0.05, 0.99),
+    "prices": PATH,
+}
+"""What every question that begins with a workload and an SLO expects of its arguments."""
+
+
+@takes(**OF_A_FLEET, profiles=NAMES, context=TOKENS)
 def fleet_demand(  # noqa: PLR0913 - what a fleet can be asked for
     workload: Trace | Lengths | Path | str,
     slo: str,

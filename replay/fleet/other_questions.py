@@ -11,6 +11,7 @@ import numpy as np
 from replay.fleet.answers import SizedFleet
 from replay.fleet.demand import (
     FEWER,
+    OF_A_FLEET,
     FleetCheck,
     doubts_of,
     infeasible,
@@ -33,7 +34,7 @@ from replay.fleet.plans.pools import Asking, PoolsPlan, compressed, plan_pools, 
 from replay.fleet.told.text import profile_parts
 from replay.model.gpus import find_gpu
 from replay.model.prices import read_prices
-from replay.numbers.argument_ranges import AVAILABILITY, GPUS, LENGTHS, RATE, TOKENS
+from replay.numbers.argument_ranges import GPUS, LENGTHS, RATE, TOKENS
 from sim.fleet import Lengths
 from sim.fleet.sizing import UTILIZATION_CAP
 from traces import ConfigError, Trace
@@ -46,21 +47,7 @@ LONGEST = 8192
 """and the longest request."""
 
 
-@takes(
-    pools=PATH,
-    workload=LENGTHS,
-    rate_per_s=RATE,
-    slo=TEXT,
-    router=TEXT,
-    labels=PATH,
-    spill=Number(0.001, 1e6),
-    output_frac=Number(0.001, 0.999),
-    total_tokens_max=TOKENS,
-    availability=AVAILABILITY,
-    failures=TEXT,
-    utilization_cap=Number(0.05, 0.99),
-    prices=PATH,
-)
+@takes(**OF_A_FLEET, pools=PATH, rate_per_s=RATE, router=TEXT, labels=PATH, spill=Number(0.001, 1e6))
 def size_pools(  # noqa: PLR0913 - what a fleet can be asked for
     pools: Path | str,
     workload: Trace | Lengths | Path | str,
@@ -129,7 +116,7 @@ def _pools_notes(
         notes += [availability_note(each.failures, of=each.name) for each in specs if each.failures]
     pools = [each for each in plan.fleet.pools if each.engines]
     beyond = [
-        *dict.fromkeys(note for each in pools for note in outside_notes([each.source], each.lengths)),
+        *dict.fromkeys(note for each in pools for note in outside_notes([each.source], each.need.lengths)),
         *outside_loads(each.load for each in pools),
     ]
     return [*notes, *beyond, *misfit_notes(sources, power=True)]

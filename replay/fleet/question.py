@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from replay.fleet.answers import FleetAnswer, SizedFleet
 from replay.fleet.demand import (
@@ -51,9 +50,6 @@ from traces import Trace
 from traces.facts import AnswerPart
 from traces.strict.arguments import SEED, TEXT, Number, OfClass, takes
 
-if TYPE_CHECKING:
-    pass
-
 DEMAND = OfClass(("FleetDemand",), "what fleet_demand returns")
 LINKS_GBPS = 25.0
 """An engine's link, in each direction, where nobody says another."""
@@ -71,13 +67,7 @@ def size_fleet(
     lengths, sized, arrivals = _arriving(demand, check)
     with infeasible():
         plan = sized_fleet(
-            demand.sources,
-            lengths,
-            rate_per_s,
-            demand.objective,
-            context=demand.context,
-            split=split,
-            check=sized,
+            demand.sources, replace(demand.need(rate_per_s), lengths=lengths), split=split, check=sized
         )
     beyond = outside_loads(each.load for each in plan.pools if each.engines)
     misfits = misfit_notes(demand.sources, power=True)
@@ -116,14 +106,7 @@ def compare_fleets(
     """Return every profile at every rate: GPUs, cost per year, power, tokens per joule, one pool each."""
     sized = _check_of(check, demand)
     with infeasible():
-        found = whatif_of(
-            demand.sources,
-            demand.lengths,
-            rates_per_s,
-            demand.objective,
-            context=demand.context,
-            check=sized,
-        )
+        found = whatif_of(demand.sources, [demand.need(rate) for rate in rates_per_s], check=sized)
     by_name = {each.name: each for each in demand.sources}
     loads = [
         each.simulated.load
@@ -150,14 +133,7 @@ def split_fleet(
     ``factors``: prompts that are up to so many times too long for the short pool are cut.
     """
     with infeasible():
-        found = splits_of(
-            demand.sources,
-            demand.lengths,
-            rate_per_s,
-            demand.objective,
-            context=demand.context,
-            factors=factors,
-        )
+        found = splits_of(demand.sources, demand.need(rate_per_s), factors=factors)
         loads = _of_splits(found, demand, rate_per_s)
     return FleetAnswer(
         found=found,
@@ -217,17 +193,10 @@ def disaggregate_fleet(
     moves = Disaggregation(
         kv_bandwidth_gbps=links.gb_per_s, kv_bytes_per_token=KV_BYTES_70B if known is None else known
     )
-    objective, context = demand.objective, demand.context
+    need = replace(demand.need(rate_per_s), lengths=lengths)
     with infeasible():
-        plan = plan_disagg(
-            sources, lengths, rate_per_s, objective, context=context, check=sized,
-            by_formula=_by_formula(links, moves), transfer=moves,
-        )  # fmt: skip
-        both = (
-            beside(plan, sources, lengths, rate_per_s, objective, context=context, check=sized)
-            if with_one_pool
-            else None
-        )
+        plan = plan_disagg(sources, need, by_formula=_by_formula(links, moves), transfer=moves, check=sized)
+        both = beside(plan, sources, need, check=sized) if with_one_pool else None
     has_steps = not sources[-1].profile.reserves_context
     note = transfer_note(plan.transfer, assumed=known is None, has_steps=has_steps)
     moved = [note] if check.verify or has_steps else []
@@ -280,7 +249,6 @@ def compare_routers(
     """
     on = Comparison(
         threshold=split,
-        context=demand.context,
         spill=spill,
         factor=factor,
         seed=check.seed,
@@ -290,8 +258,8 @@ def compare_routers(
     if check.verify:
         compile_once()
     with infeasible():
-        found = routed_of(demand.sources, demand.lengths, rate_per_s, demand.objective, on=on)
-        loads = routed_loads(found, demand.sources, demand.lengths, rate_per_s, on=on)
+        found = routed_of(demand.sources, demand.need(rate_per_s), on=on)
+        loads = routed_loads(found, demand.sources, demand.need(rate_per_s), on=on)
     return FleetAnswer(
         found=found,
         notes=(*demand.notes, *outside_loads(loads), *misfit_notes(demand.sources)),
@@ -305,14 +273,11 @@ def shed_power(
     demand: FleetDemand, rate_per_s: float, *, engines: int | None = None, check: FleetCheck = BY_FORMULA
 ) -> FleetAnswer[Sequence[PowerCut]]:
     """Return how much power a fleet of ``engines`` can shed, and for how long, within its limits; None: as it needs."""
-    source, lengths, objective = demand.sources[0], demand.lengths, demand.objective
-    sized, longest = _check_of(check, demand), demand.context
+    source, need, sized = demand.sources[0], demand.need(rate_per_s), _check_of(check, demand)
     with infeasible():
-        number = (
-            engines or plan_pool(source, lengths, rate_per_s, objective, context=longest, check=sized).engines
-        )
-        cuts = cuts_of(source, lengths, rate_per_s, objective, context=longest, engines=number, check=sized)
-        load = EngineLoad.of_engines(source, lengths, rate_per_s, engines=number, context=longest)
+        number = engines or plan_pool(source, need, check=sized).engines
+        cuts = cuts_of(source, need, engines=number, check=sized)
+        load = EngineLoad.of_engines(source, need, engines=number)
     return FleetAnswer(
         found=cuts,
         notes=(*demand.notes, *outside_loads([load]), *misfit_notes([source], power=True)),
@@ -334,10 +299,7 @@ def reserve_fleet(
     with infeasible():
         plan = plan_day(
             source,
-            demand.lengths,
-            rates_of(diurnal),
-            demand.objective,
-            context=demand.context,
+            [demand.need(rate) for rate in rates_of(diurnal)],
             burst_price=burst_price_of(burst_price, source.profile.cost_per_hour),
             check=sized,
         )

@@ -22,7 +22,7 @@ DEFAULT_SEEDS = 5
 """With 3 seeds of 1,000 requests, capacities had intervals a quarter wide, and were 1.5 % too high
 (docs/validation.md)."""
 MOST_GPUS = GPUS.most
-"""Of one server."""
+"""The most GPUs of one server."""
 
 
 @option_table

@@ -8,67 +8,40 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from traces.strict.lazy_door import homes_of, opened
+
 if TYPE_CHECKING:
-    from replay.model.expectations import ExpectedCoefficient, expected_coefficients
-    from replay.model.gpu_memory import KvCacheSize, Serving, kv_cache_size
-    from replay.model.gpus import Gpu, find_gpu
-    from replay.model.hf_config import read_model_config
-    from replay.model.layout import Layout
-    from replay.model.model_peak import kinds_not_timed, peak_times
-    from replay.model.shape import LayerState, ModelShape, Precision, SharedKeyAttention
-    from replay.model.shipped_models import shipped_config
+    from replay.model.expectations import ExpectedCoefficient as ExpectedCoefficient
+    from replay.model.expectations import expected_coefficients as expected_coefficients
+    from replay.model.gpu_memory import KvCacheSize as KvCacheSize
+    from replay.model.gpu_memory import Serving as Serving
+    from replay.model.gpu_memory import kv_cache_size as kv_cache_size
+    from replay.model.gpus import Gpu as Gpu
+    from replay.model.gpus import find_gpu as find_gpu
+    from replay.model.hf_config import read_model_config as read_model_config
+    from replay.model.layout import Layout as Layout
+    from replay.model.model_peak import kinds_not_timed as kinds_not_timed
+    from replay.model.model_peak import peak_times as peak_times
+    from replay.model.shape import LayerState as LayerState
+    from replay.model.shape import ModelShape as ModelShape
+    from replay.model.shape import Precision as Precision
+    from replay.model.shape import SharedKeyAttention as SharedKeyAttention
+    from replay.model.shipped_models import shipped_config as shipped_config
 
-__all__ = [
-    "ExpectedCoefficient",
-    "Gpu",
-    "KvCacheSize",
-    "LayerState",
-    "Layout",
-    "ModelShape",
-    "Precision",
-    "Serving",
-    "SharedKeyAttention",
-    "expected_coefficients",
-    "find_gpu",
-    "kinds_not_timed",
-    "kv_cache_size",
-    "peak_times",
-    "read_model_config",
-    "shipped_config",
-]
-
-_HOMES = {
-    "ExpectedCoefficient": "replay.model.expectations",
-    "Gpu": "replay.model.gpus",
-    "KvCacheSize": "replay.model.gpu_memory",
-    "LayerState": "replay.model.shape",
-    "Layout": "replay.model.layout",
-    "ModelShape": "replay.model.shape",
-    "Precision": "replay.model.shape",
-    "Serving": "replay.model.gpu_memory",
-    "SharedKeyAttention": "replay.model.shape",
-    "expected_coefficients": "replay.model.expectations",
-    "find_gpu": "replay.model.gpus",
-    "kinds_not_timed": "replay.model.model_peak",
-    "kv_cache_size": "replay.model.gpu_memory",
-    "peak_times": "replay.model.model_peak",
-    "read_model_config": "replay.model.hf_config",
-    "shipped_config": "replay.model.shipped_models",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Import a public name from its module when it is first asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'replay.model' has no attribute {name!r}")
-    value: object = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """Return what this room offers, for whoever looks around in a shell."""
-    return sorted(__all__)
+_HOMES = homes_of(
+    {
+        "replay.model.expectations": "expected_coefficients ExpectedCoefficient",
+        "replay.model.gpu_memory": "kv_cache_size KvCacheSize Serving",
+        "replay.model.gpus": "find_gpu Gpu",
+        "replay.model.hf_config": "read_model_config",
+        "replay.model.layout": "Layout",
+        "replay.model.model_peak": "kinds_not_timed peak_times",
+        "replay.model.shape": "LayerState ModelShape Precision SharedKeyAttention",
+        "replay.model.shipped_models": "shipped_config",
+    }
+)
+"""Where each name of the door is at home."""
+__all__ = list(_HOMES)
+__getattr__, __dir__ = opened(__name__, _HOMES)

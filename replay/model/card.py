@@ -9,8 +9,6 @@ from dataclasses import asdict
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.model.encoders.encoder_kernels import on_gpus
-from replay.model.encoders.encoder_times import encoder_times
 from replay.model.expectations import expected_coefficients
 from replay.model.gpu_memory import GIB, KvCacheSize
 from replay.model.gpus import Gpu
@@ -18,6 +16,8 @@ from replay.model.kernels.launch_time import MEASURED_WITH, launch_us
 from replay.model.matmuls.tiles import Tiles, tiles_of
 from replay.model.model_peak import kinds_not_timed, peak_times
 from replay.model.shape import ModelShape
+from replay.model.towers.tower_kernels import on_gpus
+from replay.model.towers.tower_times import tower_times
 from replay.model.vision.tower import VisionTower
 from sim import KVCacheGroup
 from sim.latency import PeakTimes
@@ -25,7 +25,7 @@ from traces.facts import AnswerPart, TermRows, Verbatim
 
 WIDTH, HEIGHT = 64, 12
 MOST_EDGES = 4
-IMAGE_TOKENS = 256
+SMALL_INPUT_TOKENS = 256
 """Tokens of the smaller of two images."""
 MOST_TOKENS = 8192
 """The picture's right edge: more tokens than most servers give to one step."""
@@ -113,7 +113,7 @@ def card(shape: ModelShape, gpu: Gpu, capacity: KvCacheSize, *, tp: int, pp: int
     else:
         rows |= _time_rows(shape, gpu, tp=tp, pp=pp)
     if shape.vision is not None:
-        rows["an image takes"] = _image_text(shape.vision, gpu, tp=tp)
+        rows["an image takes"] = _tower_text(shape.vision, gpu, tp=tp)
     terms = TermRows(list(rows.items()), width=max(map(len, rows)) + 2)
     if untimed:
         return [terms]
@@ -143,7 +143,7 @@ def _tower(shape: ModelShape, gpu: Gpu, *, tp: int) -> dict[str, object] | None:
     """Return a model's vision tower and how long it takes; None: it has none that is known."""
     if shape.vision is None:
         return None
-    times = encoder_times(on_gpus(shape.vision, gpu, tp=tp))
+    times = tower_times(on_gpus(shape.vision, gpu, tp=tp))
     return {
         "kind": shape.vision.kind,
         "num_parameters": shape.vision.parameters(),
@@ -154,10 +154,10 @@ def _tower(shape: ModelShape, gpu: Gpu, *, tp: int) -> dict[str, object] | None:
     }
 
 
-def _image_text(tower: VisionTower, gpu: Gpu, *, tp: int) -> str:
+def _tower_text(tower: VisionTower, gpu: Gpu, *, tp: int) -> str:
     """Return how long images of two sizes take to encode, whole tiles where it has tiles."""
-    times, tile = encoder_times(on_gpus(tower, gpu, tp=tp)), tower.tile_tokens or IMAGE_TOKENS
-    took = [f"{times.image_us(size) / 1e3:.1f} ms of {size:,} tokens" for size in (tile, 4 * tile)]
+    times, tile = tower_times(on_gpus(tower, gpu, tp=tp)), tower.tile_tokens or SMALL_INPUT_TOKENS
+    took = [f"{times.one_us(size) / 1e3:.1f} ms of {size:,} tokens" for size in (tile, 4 * tile)]
     return f"{' and '.join(took)} to encode, in a tower of {tower.parameters() / 1e9:.2f} B parameters (computed)"
 
 

@@ -13,7 +13,6 @@ from replay.model.layers.groups_of_layers import Dealt, cached_layers, dealt, un
 from replay.model.layers.packed_groups import BLOCK, dealt_packed, packed_layers
 from replay.model.layout import ONE_NODE, Layout
 from replay.model.shape import Mixer, ModelShape
-from replay.model.vision.tower import MMEncoderTPMode
 from sim import (
     DEFAULT_VERSION,
     HeldBlocks,
@@ -111,7 +110,7 @@ class Serving:
     Without ``gpu_memory_utilization`` the version's default; a version outside ``sim/versions.py`` counts as the
     nearest one in it. ``kv_cache_memory_bytes``: the KV cache of each GPU, whatever is free (vllm 0.32.0
     v1/worker/gpu_worker.py: determine_available_memory). ``drafter``: what drafts, None where nothing does that is
-    known. ``language_model_only``: no tower is loaded.
+    known. ``language_model_only``: no tower is loaded; ``has_data_towers``: ``mm_encoder_tp_mode`` data.
     """
 
     gpu_memory_utilization: float | None = None
@@ -125,7 +124,7 @@ class Serving:
     disable_hybrid_kv_cache_manager: bool = False
     num_speculative_tokens: int = 0
     drafter: Drafter | None = None
-    mm_encoder_tp_mode: MMEncoderTPMode = "weights"
+    has_data_towers: bool = False
     language_model_only: bool = False
     enforce_eager: bool = False
 
@@ -167,7 +166,7 @@ def kv_cache_size(
     shape = served_on(shape, gpu, tp=tp, version=told.vllm_version)
     layers, group = dealt_of(shape, tp=tp, serving=told, gpu=gpu), tp * pp * layout.dp > 1
     is_second = told.has_second_runner(shape)
-    towers = 0.0 if told.language_model_only else tower_bytes(shape, tp=tp, mode=told.mm_encoder_tp_mode)
+    towers = 0.0 if told.language_model_only else tower_bytes(shape, tp=tp, is_data=told.has_data_towers)
     drafts = 0.0 if told.drafter is None else draft_bytes(told.drafter, tp=tp, pp=pp, layout=layout)
     parts = KvCacheSize(
         memory_bytes=gpu.memory_gib * GIB,
@@ -242,8 +241,8 @@ def dealt_of(shape: ModelShape, *, tp: int, serving: Serving, gpu: Gpu | None = 
         tp=tp,
         version=serving.vllm_version,
         gpu=gpu,
-        num_drafts=serving.num_speculative_tokens,
-        drafting=() if serving.drafter is None else serving.drafter.shape.mixers,
+        num_lookahead=serving.num_speculative_tokens,
+        appended=() if serving.drafter is None else serving.drafter.shape.mixers,
     )
     if serving.disable_hybrid_kv_cache_manager:
         return undivided(layers, block_size=serving.block_size, version=serving.vllm_version)
@@ -274,7 +273,7 @@ def weight_bytes(shape: ModelShape, *, tp: int = 1, pp: int = 1, layout: Layout 
     return layers + both_ends + lookup if pp == 1 else layers / pp + ends + lookup
 
 
-def tower_bytes(shape: ModelShape, *, tp: int = 1, mode: MMEncoderTPMode = "weights") -> float:
+def tower_bytes(shape: ModelShape, *, tp: int = 1, is_data: bool = False) -> float:
     """Return the weights on one GPU of what encodes images and sounds; 0 where nothing does, or it is not known.
 
     In the model's own type: checkpoints that are quantized leave it as it was. Tensor parallelism splits it as
@@ -283,7 +282,7 @@ def tower_bytes(shape: ModelShape, *, tp: int = 1, mode: MMEncoderTPMode = "weig
     """
     tower, seeing = shape.vision, 0
     if tower is not None:
-        ranks = tower.num_ranks(tp, is_data=mode == "data")
+        ranks = tower.num_ranks(tp, is_data=is_data)
         seeing = tower.parameters(ranks) + tower.position_parameters
     return float((seeing + shape.audio_parameters) * shape.dtype_bytes)
 

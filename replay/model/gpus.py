@@ -21,7 +21,7 @@ FLOPS_PER_EXPONENTIAL = 16
 """FLOPs outside the matrix units in the time of an exponential: 256 and 16 a clock and multiprocessor (CUDA C
 programming guide, arithmetic instructions, compute capability 8.6 to 9.0)."""
 FLOPS_PER_EXPONENTIAL_OF = {8.0: 8, 10.3: 8}
-"""By compute capability: A100 and A30 have 128 FLOPs (the same table), Blackwell Ultra 32 exponentials
+"""The same by compute capability: A100 and A30 have 128 FLOPs (the same table), Blackwell Ultra 32 exponentials
 (developer.nvidia.com/blog/making-softmax-more-efficient-with-nvidia-blackwell-ultra)."""
 
 RATES: dict[MatmulKind, str] = {

@@ -392,8 +392,8 @@ def _attention(text: ModelFields, family: Family) -> Attention:
             num_kv_heads=heads,
             head_dim=text.needed("qk_nope_head_dim") + rope,
             v_head_dim=text.needed("v_head_dim"),
-            q_lora_rank=text.integer("q_lora_rank") or 0,
-            kv_lora_rank=rank,
+            q_latent_rank=text.integer("q_lora_rank") or 0,
+            kv_latent_rank=rank,
             rope_head_dim=rope,
             keeps_latent=family.keeps_latent,
         )

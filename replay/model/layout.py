@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from replay.model.gpus import Gpu
 from replay.model.shape import ModelShape
-from replay.model.vision.tower import MMEncoderTPMode
+from replay.model.vision.tower import TowerTPMode
 from replay.numbers.argument_ranges import GbPerS, GpuCount, PartOfStepUs, Within
 from traces import ConfigError
 
@@ -140,8 +140,13 @@ class Hardware:
     nccl_launch_us: PartOfStepUs | None = None
     kv_offloading_size: HostGib | None = None
     kv_offload_gb_per_s: GbPerS | None = None
-    mm_encoder_tp_mode: MMEncoderTPMode = "weights"
+    mm_encoder_tp_mode: TowerTPMode = "weights"
     written: tuple[str, ...] = ()
+
+    @property
+    def has_data_towers(self) -> bool:
+        """Whether its GPUs share images out instead of splitting a vision tower's layers."""
+        return self.mm_encoder_tp_mode == "data"
 
     @property
     def num_gpus(self) -> int:

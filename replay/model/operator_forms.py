@@ -40,8 +40,8 @@ TAPS = 4
 ATTENTION_SHARE = 0.5
 """The share of the peak that attention is taken to reach (``sim.Roofline.attention_efficiency``)."""
 KEY_TILE, QUERY_TILE, BLACKWELL_QUERY_TILE = 128, 192, 256
-"""Of a vision encoder's attention: keys of a tile, and queries of a block (FlashAttention-3's for narrow heads that see
-all keys; two of 128 on Blackwell, FlashAttention-4)."""
+"""Tiles of a vision tower's attention: keys of a tile, and queries of a block (FlashAttention-3's for narrow heads that
+see all keys; two of 128 on Blackwell, FlashAttention-4)."""
 HEAD_WIDTHS = (64, 96, 128, 192, 256)
 """What narrower heads are padded to (FlashAttention-3's kernels)."""
 TERMS = ("products", "weights", "tensor", "moved", "vector", "chunk_us", "scan", "row_us", "wave_us")
@@ -135,7 +135,7 @@ def convolution_us(state: LayerState, gpu: Gpu, *, tp: int, dtype_bytes: int) ->
     return float(form.time_us(work)[0] - form.launch_us)
 
 
-def encoder_attention_work(
+def tower_attention_work(
     gpu: Gpu, *, heads: Floats | float, head_dim: Floats | float, batch: Floats, length: Floats
 ) -> dict[str, Floats]:
     """Return the work of a vision encoder's attention: all pairs, in tiles of 128 keys, heads padded.

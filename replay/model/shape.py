@@ -44,7 +44,7 @@ Products = tuple[tuple[str, tuple[tuple[Precision, float], ...]], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
-    """One attention layer. With ``kv_lora_rank`` it is multi-head latent attention (DeepSeek-V2, arXiv:2405.04434).
+    """One attention layer. With ``kv_latent_rank`` it is multi-head latent attention (DeepSeek-V2, arXiv:2405.04434).
 
     ``head_dim``: of queries and keys; ``v_head_dim``: of values; MLA's ``rope_head_dim`` is a part of ``head_dim``.
     ``has_gate``: its output is gated by a projection as wide (Qwen3.5, Kimi K3). ``values_are_keys``: one projection
@@ -57,8 +57,8 @@ class Attention:
     num_kv_heads: int
     head_dim: int
     v_head_dim: int
-    q_lora_rank: int = 0
-    kv_lora_rank: int = 0
+    q_latent_rank: int = 0
+    kv_latent_rank: int = 0
     rope_head_dim: int = 0
     has_gate: bool = False
     values_are_keys: bool = False
@@ -68,7 +68,7 @@ class Attention:
     @property
     def is_mla(self) -> bool:
         """Whether keys and values are kept as one latent vector that all heads share."""
-        return self.kv_lora_rank > 0 and self.keeps_latent
+        return self.kv_latent_rank > 0 and self.keeps_latent
 
     @property
     def kept_value_dim(self) -> int:
@@ -83,30 +83,30 @@ class Attention:
     def parameters(self, hidden_size: int) -> int:
         """Return how many weights the four projections have (MLA: with its down and up projections)."""
         output = self.num_heads * self.v_head_dim * hidden_size * (2 if self.has_gate else 1)
-        if not self.kv_lora_rank:
+        if not self.kv_latent_rank:
             values = 0 if self.values_are_keys else self.v_head_dim
             keys_values = 0 if self.reads_other_layers else self.num_kv_heads * (self.head_dim + values)
             return hidden_size * (self.num_heads * self.head_dim + keys_values) + output
         query = self.num_heads * self.head_dim
-        down = hidden_size * (self.kv_lora_rank + self.rope_head_dim)
+        down = hidden_size * (self.kv_latent_rank + self.rope_head_dim)
         nope = self.head_dim - self.rope_head_dim
-        up = self.kv_lora_rank * self.num_heads * (nope + self.v_head_dim)
-        if self.q_lora_rank:
-            return hidden_size * self.q_lora_rank + self.q_lora_rank * query + down + up + output
+        up = self.kv_latent_rank * self.num_heads * (nope + self.v_head_dim)
+        if self.q_latent_rank:
+            return hidden_size * self.q_latent_rank + self.q_latent_rank * query + down + up + output
         return hidden_size * query + down + up + output
 
     def replicated_parameters(self, hidden_size: int) -> int:
         """Return how many of them every GPU of a tensor-parallel group holds whole: MLA's down projections."""
         return (
-            hidden_size * (self.q_lora_rank + self.kv_lora_rank + self.rope_head_dim)
-            if self.kv_lora_rank
+            hidden_size * (self.q_latent_rank + self.kv_latent_rank + self.rope_head_dim)
+            if self.kv_latent_rank
             else 0
         )
 
     def entries_per_token(self, tp: int) -> int:
         """Return how many numbers a token leaves in one GPU's KV cache; MLA's latent vector is not divided."""
         if self.is_mla:
-            return self.kv_lora_rank + self.rope_head_dim
+            return self.kv_latent_rank + self.rope_head_dim
         return max(1, self.num_kv_heads // tp) * (self.head_dim + self.kept_value_dim)
 
     def prefill_flops_per_pair(self, tp: int) -> float:
@@ -117,26 +117,26 @@ class Attention:
         """Return FLOPs per KV entry that a decode reads; MLA's heads all work on the latent vector itself."""
         if not self.is_mla:
             return self.prefill_flops_per_pair(tp)
-        return 2.0 * self.num_heads / tp * (2 * self.kv_lora_rank + self.rope_head_dim)
+        return 2.0 * self.num_heads / tp * (2 * self.kv_latent_rank + self.rope_head_dim)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedKeyAttention(Attention):
     """One vector of a token is key and value of all heads, and the output is projected in groups (DeepSeek-V4).
 
-    ``kv_lora_rank`` and ``rope_head_dim``: the parts of that vector, ``head_dim`` together. The heads' outputs are cut
-    into ``o_groups``, each brought to ``o_lora_rank`` numbers before one product makes the hidden state (vllm 0.32.0
-    models/deepseek_v4/attention.py).
+    ``kv_latent_rank`` and ``rope_head_dim``: the parts of that vector, ``head_dim`` together. The heads' outputs are
+    cut into ``o_groups``, each brought to ``o_latent_rank`` numbers before one product makes the hidden state (vllm
+    0.32.0 models/deepseek_v4/attention.py).
     """
 
     o_groups: int
-    o_lora_rank: int
+    o_latent_rank: int
 
     def parameters(self, hidden_size: int) -> int:
         """Return the weights of the projections: queries by a low rank, the vector, the output in groups."""
-        query = (hidden_size + self.num_heads * self.head_dim) * self.q_lora_rank
-        output = self.num_heads * self.v_head_dim * self.o_lora_rank
-        return query + hidden_size * self.head_dim + output + self.o_groups * self.o_lora_rank * hidden_size
+        query = (hidden_size + self.num_heads * self.head_dim) * self.q_latent_rank
+        output = self.num_heads * self.v_head_dim * self.o_latent_rank
+        return query + hidden_size * self.head_dim + output + self.o_groups * self.o_latent_rank * hidden_size
 
     def decode_flops_per_entry(self, tp: int) -> float:
         """Return FLOPs per entry that a token reads: a product with it as key, one as value."""
@@ -183,14 +183,14 @@ class LayerState:
     num_products: int = 2
     kernel: StateKernel | None = None
 
-    def bytes_per_request(self, tp: int, *, dtype_bytes: int, num_drafts: int = 0) -> int:
+    def bytes_per_request(self, tp: int, *, dtype_bytes: int, num_lookahead: int = 0) -> int:
         """Return what one layer keeps on one GPU (vllm 0.32.0 mamba_utils.py:MambaStateShapeCalculator).
 
         Groups that ``tp`` does not divide are kept more than once; the convolution has an input more for each draft.
         """
         groups = self.key_heads if self.key_heads % tp == 0 else tp
         width = self.num_heads * self.head_dim + 2 * groups * self.key_dim
-        convolution = width // tp * (self.conv_kernel - 1 + num_drafts) * dtype_bytes
+        convolution = width // tp * (self.conv_kernel - 1 + num_lookahead) * dtype_bytes
         return convolution + self.num_heads // tp * self.head_dim * self.key_dim * self.dtype_bytes
 
     def flops_per_token(self, tp: int) -> float:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sim.cluster import ClusterConfig, ClusterSimulation
 
 SHARES = (0.5, 0.8, 0.9, 0.95, 0.99, 1.0)
-"""Of a batch's answers: when they are there."""
+"""The shares of a batch's answers whose time is told: when so many are there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

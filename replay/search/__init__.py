@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from traces.strict.lazy_door import homes_of, opened
+
 if TYPE_CHECKING:
-    from replay.search.beyond_fit import lasting_rates
-    from replay.search.ceiling import ceiling_of
-    from replay.search.evaluation import Evaluator
-    from replay.search.load import load_of
+    from replay.search.beyond_fit import lasting_rates as lasting_rates
+    from replay.search.ceiling import ceiling_of as ceiling_of
+    from replay.search.evaluation import Evaluator as Evaluator
+    from replay.search.load import load_of as load_of
 
-__all__ = [
-    "Evaluator",
-    "ceiling_of",
-    "lasting_rates",
-    "load_of",
-]
-
-_HOMES = {
-    "Evaluator": "replay.search.evaluation",
-    "ceiling_of": "replay.search.ceiling",
-    "load_of": "replay.search.load",
-    "lasting_rates": "replay.search.beyond_fit",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Import a public name from its module when it is first asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'replay.search' has no attribute {name!r}")
-    value: object = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """Return what this room offers, for whoever looks around in a shell."""
-    return sorted(__all__)
+_HOMES = homes_of(
+    {
+        "replay.search.beyond_fit": "lasting_rates",
+        "replay.search.ceiling": "ceiling_of",
+        "replay.search.evaluation": "Evaluator",
+        "replay.search.load": "load_of",
+    }
+)
+"""Where each name of the door is at home."""
+__all__ = list(_HOMES)
+__getattr__, __dir__ = opened(__name__, _HOMES)

@@ -34,7 +34,7 @@ NEAR_STEP = 1.04
 """from a rate that is near, the first step is this factor, and each next one its square."""
 LASTING = 50
 """A run that lasts less than this many times a request ends before queues have grown: in runs of 30 times, capacities
-came out 7 % too high, of 80 times within 1.5 % (docs/how-to/tune-the-flags.md)."""
+came out 7 % too high, of 80 times within 1.5 % (docs/how-to/find-the-capacity.md)."""
 MORE = 4
 """The factor by which requests increase where a run could not tell whether the server keeps up."""
 

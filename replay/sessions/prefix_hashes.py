@@ -69,8 +69,8 @@ def _chained_hashes(trace: Trace, blocks: HashedBlocks) -> HashChains:
 
 def _weights(trace: Trace) -> Int64s:
     """Return, per request, a number for its model and LoRA adapter."""
-    model, adapter = (trace.cells(name).ranks() + 1 for name in ("model", "adapter"))
-    return model * (int(adapter.max(initial=0)) + 1) + adapter
+    base, added = (trace.cells(name).ranks() + 1 for name in ("model", "adapter"))
+    return base * (int(added.max(initial=0)) + 1) + added
 
 
 def _blocks_per_hash(trace: Trace, block_size: int) -> int:

@@ -27,7 +27,7 @@ SHOWN = ("mean", "p50", "p99")
 """The statistics that have a band."""
 Range = tuple[float, float]
 Ranges = dict[str, Range | None]
-"""By statistic: the smallest and the largest of the run and the two others, µs; None where nothing was answered."""
+"""The smallest and the largest of the run and the two others by statistic, µs; None where nothing was answered."""
 
 
 class PaceBand(TypedDict):

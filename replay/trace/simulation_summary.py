@@ -62,7 +62,7 @@ class IncompleteCounts(TypedDict):
 
 
 class StepDistribution(TypedDict):
-    """Of all steps that computed anything, mean and percentiles.
+    """The mean and percentiles of all steps that computed anything.
 
     ``num_seqs``: requests in a step. ``num_tokens``: tokens that it computes, prompts' and outputs'. Its percentiles
     are exact below 512, above up to 0.4 % too small, those of ``duration_us`` within 0.2 %; means are exact.

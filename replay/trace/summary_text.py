@@ -162,12 +162,12 @@ def _optional_facts(summary: SimulationSummary) -> list[tuple[str, str]]:
                 f"{cut['num_unsent']:,} not sent yet",
             )
         )
-    if (drafts := summary["speculative"]) is not None and drafts["acceptance_frac"] is not None:
+    if (decoded := summary["speculative"]) is not None and decoded["acceptance_frac"] is not None:
         facts.append(
             (
                 "speculative",
-                f"{drafts['num_draft_tokens']:,} tokens drafted, {drafts['acceptance_frac']:.1%} accepted, "
-                f"mean length {drafts['mean_accepted_length']:.2f}",
+                f"{decoded['num_draft_tokens']:,} tokens drafted, {decoded['acceptance_frac']:.1%} accepted, "
+                f"mean length {decoded['mean_accepted_length']:.2f}",
             )
         )
     if (tier := summary["kv_offload"]) is not None:

@@ -107,17 +107,17 @@ def _large_image_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
     if lists is None or not len(lists.num_tokens) or not engine.encodes_images or tower is None:
         return ()
     largest = int(lists.num_tokens.max())
-    room = max(engine.encoder_cache_size or engine.max_num_batched_tokens, tower.largest_image)
+    room = max(engine.encoder_cache_size or engine.max_num_batched_tokens, tower.max_tokens_per_item)
     if largest > room:
         number = int((lists.num_tokens > room).sum())
         return (
             f"images: {number:,} of more than {room:,} tokens (the largest has {largest:,}): the encoder cache has no "
             "room for one, and vLLM would refuse its request; they are simulated",
         )
-    if tower.is_largest_known and largest > tower.largest_image:
+    if tower.is_largest_known and largest > tower.max_tokens_per_item:
         return (
-            f"images: the largest has {largest:,} tokens; the model's processor makes {tower.largest_image:,} at most, "
-            "unless it is told otherwise (--mm-processor-kwargs)",
+            f"images: the largest has {largest:,} tokens; the model's processor makes "
+            f"{tower.max_tokens_per_item:,} at most, unless it is told otherwise (--mm-processor-kwargs)",
         )
     return ()
 
@@ -256,7 +256,7 @@ def _shown(value: object) -> str:
 def _header_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
     """Return what the header says of the server that the twin's settings do not."""
     engine, notes = config.engine, list(_server_notes(trace, config))
-    if trace.header.spec_decode is not None and engine.num_speculative_tokens == 0:
+    if trace.header.spec_decode is not None and engine.tokens_per_decode == 1:
         notes.append(
             "spec_decode: the trace's server decoded speculatively "
             f"({trace.header.spec_decode.mean_accepted_length:.2f} tokens per step), the twin does not: "

@@ -149,16 +149,8 @@ def search(
     price, counts. Of candidates that are alike, the one with fewer changes is better, then the smaller limits.
     """
     is_per_gpu, num_first = len({each.amount for each in candidates}) > 1, len(candidates)
-    trace, ranks, candidates = _widened(
-        traces[0],
-        candidates,
-        limits,
-        keep=keep,
-        is_per_gpu=is_per_gpu,
-        drawing=drawing,
-        tell=tell,
-        border=border,
-    )
+    asked_of = _Ranking(limits=limits, keep=keep, is_per_gpu=is_per_gpu, drawing=drawing, tell=tell)
+    trace, ranks, candidates = _widened(traces[0], candidates, asked_of, border)
     measured = _measured(trace, traces, candidates[0], ranks, limits, keep=keep, drawing=drawing, tell=tell)
     (_, own), *others = measured
     best = _with_capacities(others, is_per_gpu=is_per_gpu)
@@ -322,22 +314,23 @@ class Ranks:
         return max(self.undecided, *(self.asks_of[id(each)] for each in self.best(keep)), 0)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ranking:
+    """What servers are ranked by, and how many of the best are kept; see ``search``."""
+
+    limits: Sequence[RunLimit]
+    keep: int
+    is_per_gpu: bool
+    drawing: Drawing | None
+    tell: Step
+
+
 def _widened(
-    trace: Trace,
-    candidates: Sequence[Candidate],
-    limits: Sequence[RunLimit],
-    *,
-    keep: int,
-    is_per_gpu: bool,
-    drawing: Drawing | None,
-    tell: Step,
-    border: Border | None,
+    trace: Trace, candidates: Sequence[Candidate], by: _Ranking, border: Border | None
 ) -> tuple[Trace, Ranks, Sequence[Candidate]]:
     """Return the ranking, with candidates beyond the border until those are not clearly better; and all of them."""
     everyone = list(candidates)
-    trace, ranks = _long_enough(
-        trace, everyone, limits, keep=keep, is_per_gpu=is_per_gpu, drawing=drawing, tell=tell
-    )
+    trace, ranks = _long_enough(trace, everyone, by)
     for _ in range(MOST_WIDER if border is not None else 0):
         if border is None or not ranks.found:
             break
@@ -347,42 +340,25 @@ def _widened(
         if not more:
             break
         everyone += more
-        ranks = _ranks(trace, more, limits, keep=keep, is_per_gpu=is_per_gpu, tell=tell, known=ranks)
-        if drawing is not None and ranks.asks(keep) > len(trace):
-            trace, ranks = _long_enough(
-                trace,
-                _best_first(everyone, ranks),
-                limits,
-                keep=keep,
-                is_per_gpu=is_per_gpu,
-                drawing=drawing,
-                tell=tell,
-            )
+        ranks = _ranks(trace, more, by, known=ranks)
+        if by.drawing is not None and ranks.asks(by.keep) > len(trace):
+            trace, ranks = _long_enough(trace, _best_first(everyone, ranks), by)
         if max(rate for rate, _ in ranks.found) < before * (1 + ALIKE):
             break
     return trace, ranks, everyone
 
 
-def _long_enough(
-    trace: Trace,
-    candidates: Sequence[Candidate],
-    limits: Sequence[RunLimit],
-    *,
-    keep: int,
-    is_per_gpu: bool,
-    drawing: Drawing | None,
-    tell: Step,
-) -> tuple[Trace, Ranks]:
+def _long_enough(trace: Trace, candidates: Sequence[Candidate], by: _Ranking) -> tuple[Trace, Ranks]:
     """Return one draw, a longer one if it was too short to rank all candidates, and its ranking.
 
     The longer one is given to the best first: one simulation tells of each other one that it is none of them.
     """
     for _ in range(MOST_TRIES):
-        ranks = _ranks(trace, candidates, limits, keep=keep, is_per_gpu=is_per_gpu, tell=tell)
+        ranks = _ranks(trace, candidates, by)
         candidates = _best_first(candidates, ranks)
-        if drawing is None or ranks.asks(keep) <= len(trace):
+        if by.drawing is None or ranks.asks(by.keep) <= len(trace):
             break
-        (longer,) = drawing(num_drawn(ranks.asks(keep), seeds=1, least=0), 1)
+        (longer,) = by.drawing(num_drawn(ranks.asks(by.keep), seeds=1, least=0), 1)
         if len(longer) <= len(trace):
             break
         trace = longer
@@ -390,14 +366,7 @@ def _long_enough(
 
 
 def _ranks(
-    trace: Trace,
-    candidates: Sequence[Candidate],
-    limits: Sequence[RunLimit],
-    *,
-    keep: int,
-    is_per_gpu: bool,
-    tell: Step,
-    known: Ranks | None = None,
+    trace: Trace, candidates: Sequence[Candidate], by: _Ranking, *, known: Ranks | None = None
 ) -> Ranks:
     """Return one draw's ranking of the candidates, and of those of which it is known already."""
     found: list[tuple[float, Candidate]] = [] if known is None else list(known.found)
@@ -405,17 +374,17 @@ def _ranks(
     near: dict[int, HighestRate] = {} if known is None else dict(known.near)
     undecided = 0 if known is None else known.undecided
     for number, candidate in enumerate(candidates):
-        divisor = candidate.amount if is_per_gpu else 1
-        least = _to_beat(found, keep) * divisor
+        divisor = candidate.amount if by.is_per_gpu else 1
+        least = _to_beat(found, by.keep) * divisor
         alike = _alike(found, divisor) if least > 0 else None
-        above = highest_above(trace, candidate.twin, limits, least=least, alike=alike)
+        above = highest_above(trace, candidate.twin, by.limits, least=least, alike=alike)
         if above.rate_per_s is None or above.found is None:
             undecided = max(undecided, above.asks)
         else:
             found.append((above.rate_per_s / divisor, candidate))
             asks_of[id(candidate)], near[id(candidate)] = above.asks, above.found
         more = "" if known is None else " beyond the border"
-        tell(f"ranking servers{more} with {len(trace):,} requests", number + 1, len(candidates))
+        by.tell(f"ranking servers{more} with {len(trace):,} requests", number + 1, len(candidates))
     return Ranks(found=found, asks_of=asks_of, near=near, undecided=undecided)
 
 

@@ -25,7 +25,7 @@ GAINED = {
     "requests_per_price": "requests for the price",
 }
 Confirmed = Mapping[int, Confirmation]
-"""By place among the best, from 0."""
+"""What the real server said of a candidate, by its place among the best, from 0."""
 
 
 def tuning_parts(

@@ -2,74 +2,45 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from traces.strict.lazy_door import homes_of, opened
+
 if TYPE_CHECKING:
-    from replay.twin.config_read import read_config_text, twin_of
-    from replay.twin.config_write import name_of
-    from replay.twin.defaults import COEFFICIENTS, FittedModel, version_number
-    from replay.twin.keys.latency_keys import EXTENDED_MEANINGS
-    from replay.twin.keys.overlay import Setting
-    from replay.twin.latency import physics_covers, usual_physics
-    from replay.twin.own.own_code import with_code_option
-    from replay.twin.placeholder import placeholder_notes
-    from replay.twin.profiled_table import AFTER, StepTableFile, write_step_tables
-    from replay.twin.server.cuda_graphs import without_derived_launch
-    from replay.twin.step_tables.shipped_tables import ShippedTable, shipped_tables
+    from replay.twin.config_read import read_config_text as read_config_text
+    from replay.twin.config_read import twin_of as twin_of
+    from replay.twin.config_write import name_of as name_of
+    from replay.twin.defaults import COEFFICIENTS as COEFFICIENTS
+    from replay.twin.defaults import FittedModel as FittedModel
+    from replay.twin.defaults import version_number as version_number
+    from replay.twin.keys.latency_keys import EXTENDED_MEANINGS as EXTENDED_MEANINGS
+    from replay.twin.keys.overlay import Setting as Setting
+    from replay.twin.latency import physics_covers as physics_covers
+    from replay.twin.latency import usual_physics as usual_physics
+    from replay.twin.own.own_code import with_code_option as with_code_option
+    from replay.twin.placeholder import placeholder_notes as placeholder_notes
+    from replay.twin.profiled_table import AFTER as AFTER
+    from replay.twin.profiled_table import StepTableFile as StepTableFile
+    from replay.twin.profiled_table import write_step_tables as write_step_tables
+    from replay.twin.server.cuda_graphs import without_derived_launch as without_derived_launch
+    from replay.twin.step_tables.shipped_tables import ShippedTable as ShippedTable
+    from replay.twin.step_tables.shipped_tables import shipped_tables as shipped_tables
 
-__all__ = [
-    "AFTER",
-    "COEFFICIENTS",
-    "EXTENDED_MEANINGS",
-    "FittedModel",
-    "Setting",
-    "ShippedTable",
-    "StepTableFile",
-    "name_of",
-    "physics_covers",
-    "placeholder_notes",
-    "read_config_text",
-    "shipped_tables",
-    "twin_of",
-    "usual_physics",
-    "version_number",
-    "with_code_option",
-    "without_derived_launch",
-    "write_step_tables",
-]
-
-_HOMES = {
-    "AFTER": "replay.twin.profiled_table",
-    "COEFFICIENTS": "replay.twin.defaults",
-    "EXTENDED_MEANINGS": "replay.twin.keys.latency_keys",
-    "FittedModel": "replay.twin.defaults",
-    "Setting": "replay.twin.keys.overlay",
-    "ShippedTable": "replay.twin.step_tables.shipped_tables",
-    "StepTableFile": "replay.twin.profiled_table",
-    "name_of": "replay.twin.config_write",
-    "physics_covers": "replay.twin.latency",
-    "placeholder_notes": "replay.twin.placeholder",
-    "read_config_text": "replay.twin.config_read",
-    "shipped_tables": "replay.twin.step_tables.shipped_tables",
-    "twin_of": "replay.twin.config_read",
-    "usual_physics": "replay.twin.latency",
-    "version_number": "replay.twin.defaults",
-    "with_code_option": "replay.twin.own.own_code",
-    "without_derived_launch": "replay.twin.server.cuda_graphs",
-    "write_step_tables": "replay.twin.profiled_table",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Import a public name from its module when it is first asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'replay.twin' has no attribute {name!r}")
-    value: object = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """Return what this room offers, for whoever looks around in a shell."""
-    return sorted(__all__)
+_HOMES = homes_of(
+    {
+        "replay.twin.config_read": "read_config_text twin_of",
+        "replay.twin.config_write": "name_of",
+        "replay.twin.defaults": "COEFFICIENTS FittedModel version_number",
+        "replay.twin.keys.latency_keys": "EXTENDED_MEANINGS",
+        "replay.twin.keys.overlay": "Setting",
+        "replay.twin.latency": "physics_covers usual_physics",
+        "replay.twin.own.own_code": "with_code_option",
+        "replay.twin.placeholder": "placeholder_notes",
+        "replay.twin.profiled_table": "AFTER StepTableFile write_step_tables",
+        "replay.twin.server.cuda_graphs": "without_derived_launch",
+        "replay.twin.step_tables.shipped_tables": "shipped_tables ShippedTable",
+    }
+)
+"""Where each name of the door is at home."""
+__all__ = list(_HOMES)
+__getattr__, __dir__ = opened(__name__, _HOMES)

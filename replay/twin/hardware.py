@@ -17,15 +17,14 @@ from replay.twin.keys.hardware_keys import HARDWARE, hardware_keys
 from replay.twin.keys.key import Key, keys_held_by, keys_of_fields, names_under
 from replay.twin.keys.latency_keys import LATENCY
 from replay.twin.keys.read_keys import held_by, values_of
-from sim import DEFAULT_VERSION, EngineConfig, EngineSettings, InvalidConfig
+from sim import DEFAULT_VERSION, EngineConfig, InvalidConfig
 from sim.latency import LatencyModel, PeakTimes
 from traces import ConfigError
 from traces.strict.section import Section
 from traces.strict.whole_file import is_a_file
 
 if TYPE_CHECKING:
-    from replay.model.gpu_memory import KvCacheSize
-    from replay.model.layers.drafter import Drafter
+    from replay.model.gpu_memory import KvCacheSize, Serving
 
 OF_KV_CACHE = ("pp", "dp")
 """Keys of a layout that bear on the size of the KV cache, too."""
@@ -172,38 +171,18 @@ def read_shape(latency: Section, *, folder: Path) -> ModelShape | None:
     return read_model_config(file if is_a_file(file) else named, **words)
 
 
-def capacity_of(
-    shape: ModelShape,
-    hardware: Hardware,
-    *,
-    engine: EngineSettings,
-    vllm_version: str,
-    disables_hybrid: bool = False,
-    drafter: Drafter | None = None,
-) -> KvCacheSize:
-    """Return the number of KV blocks that a server with these settings would have.
+def capacity_of(shape: ModelShape, hardware: Hardware, *, serving: Serving) -> KvCacheSize:
+    """Return the number of KV blocks of a server with this hardware, ``serving`` as its engine says."""
+    from replay.model.gpu_memory import kv_cache_size
 
-    ``disables_hybrid``: with ``--disable-hybrid-kv-cache-manager``. ``drafter``: what drafts.
-    """
-    from replay.model.gpu_memory import Serving, kv_cache_size
-
-    serving = Serving(
+    told = replace(
+        serving,
         gpu_memory_utilization=hardware.gpu_memory_utilization,
         kv_cache_memory_bytes=hardware.kv_cache_memory_bytes,
-        block_size=engine.block_size,
-        max_num_batched_tokens=engine.max_num_batched_tokens,
-        max_num_seqs=engine.max_num_seqs,
-        vllm_version=vllm_version,
-        enable_prefix_caching=engine.enable_prefix_caching,
-        disable_hybrid_kv_cache_manager=disables_hybrid,
-        num_speculative_tokens=engine.num_speculative_tokens,
-        drafter=drafter,
-        mm_encoder_tp_mode=hardware.mm_encoder_tp_mode,
-        language_model_only=engine.language_model_only,
-        enforce_eager=engine.enforce_eager,
+        has_data_towers=hardware.has_data_towers,
     )
     return kv_cache_size(
-        shape, hardware.gpu, tp=hardware.tp, pp=hardware.pp, layout=hardware.layout, serving=serving
+        shape, hardware.gpu, tp=hardware.tp, pp=hardware.pp, layout=hardware.layout, serving=told
     )
 
 

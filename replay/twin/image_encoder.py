@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from replay.model.encoders.encoder_times import EncoderTimes
     from replay.model.layout import Hardware
     from replay.model.shape import ModelShape
+    from replay.model.towers.tower_times import TowerTimes
     from sim import EngineSettings
     from sim.latency import LatencyModel
     from traces.strict.section import Section
@@ -22,7 +22,7 @@ TIMES: Final[Mapping[str, str]] = {
     "encoder_token_pair_us": "pair_us",
     "encoder_data_parallel_size": "ranks",
 }
-"""The engine's keys, and the parts of ``EncoderTimes``."""
+"""The engine's keys, and the parts of ``TowerTimes``."""
 
 
 def with_encoder(
@@ -53,19 +53,22 @@ def with_encoder(
     return replace(engine, **found)
 
 
-def times_of_model(
-    model: LatencyModel, *, shape: ModelShape, hardware: Hardware | None
-) -> EncoderTimes | None:
+def times_of_model(model: LatencyModel, *, shape: ModelShape, hardware: Hardware | None) -> TowerTimes | None:
     """Return how long a model's images take to encode; None where its vision tower or GPU is not known.
 
     Also None with fitted coefficients: how they relate to a GPU is not known.
     """
     if shape.vision is None or hardware is None or not model.goes_by_gpu:
         return None
-    from replay.model.encoders.encoder_kernels import on_gpus
-    from replay.model.encoders.encoder_times import encoder_times
+    from replay.model.towers.tower_kernels import on_gpus
+    from replay.model.towers.tower_times import tower_times
 
-    is_data = hardware.mm_encoder_tp_mode == "data"
-    return encoder_times(
-        on_gpus(shape.vision, hardware.gpu, tp=hardware.tp, layout=hardware.layout, is_data=is_data)
+    return tower_times(
+        on_gpus(
+            shape.vision,
+            hardware.gpu,
+            tp=hardware.tp,
+            layout=hardware.layout,
+            is_data=hardware.has_data_towers,
+        )
     )

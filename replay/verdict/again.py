@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,18 +138,14 @@ def _at(run: Repeatable, arrival_us: Int64s) -> Outcomes:
 
 def work_of_rows(work: ClusterWork, requests: Requests, rows: Int64s, *, num_each: int) -> ClusterWork:
     """Return the work of a cluster for other rows of the same run: ``num_each`` rows a lap."""
-
-    def taken(column: Int64s | None) -> Int64s | None:
-        return None if column is None else column[rows]
-
+    columns = {each.name: getattr(work, each.name) for each in fields(work)}
+    taken: dict[str, Any] = {
+        name: column[rows] for name, column in columns.items() if isinstance(column, np.ndarray)
+    }
     return replace(
-        work,
+        replace(work, **taken),
         requests=requests,
         session=_of_laps(work.session, rows, num_each=num_each),
-        tenant=taken(work.tenant),
-        adapter=taken(work.adapter),
-        slo_priority=taken(work.slo_priority),
-        slo_target_us=taken(work.slo_target_us),
         clients=None if work.clients is None else _plan_of_laps(work.clients, rows, num_each=num_each),
     )
 

@@ -41,7 +41,7 @@ class KvDoubt:
 
     @property
     def changes(self) -> dict[str, tuple[float | None, float | None]]:
-        """By figure, its change with less and with more, fractions; infinite: overload; None: not simulated."""
+        """Each figure's change with less and with more, fractions; infinite: overload; None: not simulated."""
         return {name: (self._change(name, self.less), self._change(name, self.more)) for name in self.own}
 
     def _change(self, name: str, other: Figures | None) -> float | None:

@@ -9,9 +9,10 @@ import pytest
 
 import replay
 import traces
-from tests.functions.small_questions import GRID, LOAD, POOLS, TWIN
+from tests.functions.small_questions import GRID, LOAD, POOLS
 from tests.replay.profiles.test_fitted_profiles import PROFILE
 from tests.replay.profiles.test_fitted_profiles import TWIN as FITTED
+from tests.twins import FOUR_THOUSAND_BLOCKS
 from traces.workload import trace_from_options
 
 
@@ -20,7 +21,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with what the questions need: twins, lengths, pools, a grid, two runs of one load."""
     monkeypatch.chdir(tmp_path)
     for name, text in (
-        ("twin.yaml", TWIN),
+        ("twin.yaml", FOUR_THOUSAND_BLOCKS),
         ("good.yaml", FITTED + PROFILE),
         ("cdf.json", "[[256, 0.1], [1024, 0.6], [4096, 1.0]]"),
         ("pools.yaml", POOLS),

@@ -4,12 +4,6 @@ from __future__ import annotations
 
 from traces.workload import WorkloadOptions
 
-TWIN = """\
-engine: {max_num_seqs: 64, max_num_batched_tokens: 2048, num_gpu_blocks: 4000, max_model_len: 8192}
-latency:
-  model: blackbox
-  coefficients: {alpha0: 500, alpha1: 2, alpha2: 0, beta0: 6000, beta1: 30, beta2: 20}
-"""
 POOLS = "pools: [{name: small, profile: A100, up_to: 1024}, {name: big, profile: H100}]\n"
 GRID = """\
 config: twin.yaml

@@ -183,8 +183,8 @@ def _fleet_lengths(folder: Path) -> None:
 
 def _fleet_profile(folder: Path) -> None:
     """A profile that is taken sizes a pool, and has a power at every load."""
-    from replay.fleet.inputs.fleet_ranges import size_pool
     from replay.fleet.inputs.fleet_workload import lengths_of_cdf
+    from replay.fleet.inputs.need import Need
     from replay.fleet.inputs.profiles import read_source
     from sim.fleet.sizing import Infeasible, Objective
 
@@ -194,7 +194,9 @@ def _fleet_profile(folder: Path) -> None:
         assert math.isfinite(profile.power_w(active))
     profile.active_at_power((profile.idle_w + profile.nominal_w) / 2)
     try:
-        found = size_pool(profile, lengths, 50.0, Objective(ttft_p99_s=2.0), context=4096)
+        found = Need(
+            lengths=lengths, rate_per_s=50.0, objective=Objective(ttft_p99_s=2.0), context=4096
+        ).size(profile)
     except Infeasible as error:
         raise TraceError(str(error)) from error
     assert math.isfinite(found.ttft_p99_s)

@@ -13,7 +13,7 @@ import typer
 from traces.console.help import METAVARS, AnyCommand
 
 MOST_INTEGER: Final = 2**63 - 1
-"""Of an option: what an int64 holds."""
+"""The largest value of an option: what an int64 holds."""
 
 
 def refuse_impossible(command: AnyCommand) -> None:

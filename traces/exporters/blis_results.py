@@ -180,7 +180,7 @@ def _requests(trace: Trace, *, send_us: NDArray[np.float64]) -> list[dict[str, A
             "scheduling_delay_ms": float(delay_us[row]) / 1e3,
         }
         entry |= _said(slo_class=columns["slo_class"][row], tenant_id=columns["tenant_id"][row])
-        entry |= _said(handled_by=handled[row], model=columns["model"][row], adapter=columns["adapter"][row])
+        entry |= _said(handled_by=handled[row], **{name: columns[name][row] for name in ("model", "adapter")})
         entry |= {"length_capped": True} if capped[row] else {}
         entry |= _said(session_id=sessions[row])
         entries.append(entry | {"round_index": int(rounds[row])})

@@ -49,7 +49,7 @@ SHOWN = {"ttft_us": "TTFT", "itl_us": "ITL", "e2e_us": "E2E"}
 
 
 Precision = dict[str, "TailPrecision | None"]
-"""Of TTFT, ITL and E2E, by the name of the metric, in µs."""
+"""How well TTFT, ITL and E2E are known, by the name of the metric, in µs."""
 
 
 class TailPrecision(TypedDict):

@@ -14,7 +14,7 @@ SHARE_UNKNOWN: Final = (
     f"{NOT_KNOWN}: the file does not say whether a prompt holds the rounds before it, "
     "so hits of the prefix cache between them are not simulated"
 )
-"""Of a file of conversations without block hashes or new tokens."""
+"""The note on a file of conversations without block hashes or new tokens."""
 
 LEFT_OUT: Final = {
     "failed": "without a response",

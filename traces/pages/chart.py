@@ -23,7 +23,7 @@ MOST_POINTS = 400
 """A line of more points than this shows nothing more at the width of a page."""
 MOST_DOTS = 1500
 DIGIT_WIDTH = 6.6
-"""Of the ticks' numbers, in pixels."""
+"""The width of a digit in the ticks' numbers, in pixels."""
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 10.0, 26.0, 38.0
 """Room around the plot for ticks, title and label, in pixels."""
 

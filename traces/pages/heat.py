@@ -21,7 +21,7 @@ LEVELS = 20
 """Number of distinct shades; neighbours of one shade are still separate cells, each with its value."""
 LEFT, RIGHT, TOP, BOTTOM = 66.0, 10.0, 26.0, 38.0
 TALLEST, LOWEST = 24.0, 5.0
-"""Of a row, in pixels."""
+"""The highest and the lowest row, in pixels."""
 BODY = 300.0
 """Height that the rows share, in pixels, within these bounds."""
 LEAST_LABEL = 13.0

@@ -18,10 +18,10 @@ from traces.facts.written import names_of
 from traces.pages.page_parts import Code, Figures, Page, PageSection, PageTable, Part, Prose, Terms, filled
 
 MOST_BYTES = 150_000
-"""Of an answer's figures together: a notebook keeps every answer that it has shown."""
+"""The most bytes of an answer's figures together: a notebook keeps every answer that it has shown."""
 MOST_ROWS = 60
 MOST_CHARACTERS = 1000
-"""Of a cell: some come from strangers' files."""
+"""The longest text of a cell: some come from strangers' files."""
 
 OWN_ELEMENT = ".vtwin:not(#v)"
 """Where a page's styles apply. The ``:not`` makes them stronger than a notebook's own, which name a few classes."""

@@ -34,7 +34,7 @@ METRICS = {
     "tpot": ("tpot_us", "TPOT, time per output token"),
     "e2e": ("e2e_us", "E2E, whole answer"),
 }
-"""By limit: the column of ``traces.request_metrics``, and the metric in words."""
+"""The column of ``traces.request_metrics`` and the metric in words, by limit."""
 BINS = 60
 CDF_POINTS = 300
 

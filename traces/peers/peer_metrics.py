@@ -202,7 +202,7 @@ PEER_METRICS: Final[Mapping[str, PeerMetric]] = {
     for found in (_of_fleets(), _of_load_generators(), _latencies(), _of_vidur(), _of_blis())
     for name, metric in found
 }
-"""By name; where two tools have the same, the one that stands last."""
+"""Every figure by its name; where two tools have the same name, the one that stands last."""
 
 
 def own_limit(given: str) -> str:

@@ -129,12 +129,12 @@ class OneOf:
 TEXT: Final = Written("text")
 PATH: Final = Written("a path", is_path=True)
 ANY_TEXT: Final = OfClass(("str",), "text")
-"""Of a text whose parser says what an empty one lacks."""
+"""A text whose parser says what an empty one lacks."""
 TRACE: Final = OfClass(("Trace",), "a trace")
 TWIN: Final = OfClass(("TwinConfig", "PurePath", "str"), "a twin, or the path of a TWIN.yaml")
 SEED: Final = Count(0)
 ANY_SEED: Final = Count(-MOST_COUNT - 1)
-"""Of what takes negative seeds too."""
+"""A seed where negative ones are taken, too."""
 
 
 def check_argument(name: str, value: object, check: Expectation) -> None:

@@ -11,7 +11,7 @@ from traces.errors import ConfigError
 LIMITS: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 """The files in which Linux gives a container's memory limit, of both versions of control groups."""
 _MAPPED: Final = {resource.RLIMIT_AS: "VmSize:", resource.RLIMIT_DATA: "VmData:"}
-"""By the limits of `ulimit -v` and `ulimit -d`: what of the process counts against each."""
+"""What of the process counts against the limits of `ulimit -v` and `ulimit -d`."""
 GIB: Final = 1 << 30
 
 

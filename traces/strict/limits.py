@@ -8,10 +8,10 @@ MOST_TOKENS: Final = 1 << 30
 """The most tokens of a request's prompt, and of its output: their sum fits in an int32."""
 
 MOST_US: Final = 1 << 53
-"""Of a time, 285 years: a double still resolves single microseconds. Unix times are a fifth of it."""
+"""The latest time, 285 years: a double still resolves single microseconds. Unix times are a fifth of it."""
 
 MOST_S: Final = MOST_US / 1_000_000
 
 
 MOST_REQUESTS: Final = 50_000_000
-"""Of a load's requests, which are drawn into memory at once."""
+"""The most requests of a load, which are drawn into memory at once."""

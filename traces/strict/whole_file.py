@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 MOST_BYTES: Final = 4 << 30
-"""Of a file."""
+"""The largest file that is read."""
 MOST_OF_A_STREAM: Final = 64 << 20
 """The limit of anything but a plain file: a pipe, as of ``<(…)``, or a device."""
 

@@ -9,133 +9,74 @@ imported when first used: a command's help needs the options alone.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from traces.strict.lazy_door import homes_of, opened
+
 if TYPE_CHECKING:
-    from traces.workload.basics import DEFAULT_SEED, ArrivalProcess
-    from traces.workload.contradictions import can_scale, check_options, check_output
-    from traces.workload.draw import unit_gaps
-    from traces.workload.lengths import Recorded
-    from traces.workload.model import (
-        Arrival,
-        Client,
-        OpenLoop,
-        Workload,
-    )
-    from traces.workload.options import (
-        LENGTH_NAMES,
-        WorkloadOptions,
-        flag,
-    )
-    from traces.workload.recorded.drawn_trace import DrawnTrace, drawn_trace, some_rows
-    from traces.workload.recorded.from_trace import answer_decides, recorded_load, workload_of
-    from traces.workload.recorded.resampling import requests_to_draw
-    from traces.workload.recorded.run_before import behind
-    from traces.workload.recorded.served_lengths import as_sent, served_note
-    from traces.workload.recorded.session_options import SessionOptions
-    from traces.workload.recorded.session_starts import SessionStarts, is_first, started
-    from traces.workload.recorded.total_limit import limit_note, with_total_limit
-    from traces.workload.recorded.warm_start import WarmStart
-    from traces.workload.resolve import PRESETS, clipping_notes, preset, workload_from_options
-    from traces.workload.spec.spec_read import load_spec
-    from traces.workload.sweep import sweep_options
-    from traces.workload.synthesis import synth, trace_from_options
+    from traces.workload.basics import DEFAULT_SEED as DEFAULT_SEED
+    from traces.workload.basics import ArrivalProcess as ArrivalProcess
+    from traces.workload.contradictions import can_scale as can_scale
+    from traces.workload.contradictions import check_options as check_options
+    from traces.workload.contradictions import check_output as check_output
+    from traces.workload.draw import unit_gaps as unit_gaps
+    from traces.workload.lengths import Recorded as Recorded
+    from traces.workload.model import Arrival as Arrival
+    from traces.workload.model import Client as Client
+    from traces.workload.model import OpenLoop as OpenLoop
+    from traces.workload.model import Workload as Workload
+    from traces.workload.options import LENGTH_NAMES as LENGTH_NAMES
+    from traces.workload.options import WorkloadOptions as WorkloadOptions
+    from traces.workload.options import flag as flag
+    from traces.workload.recorded.drawn_trace import DrawnTrace as DrawnTrace
+    from traces.workload.recorded.drawn_trace import drawn_trace as drawn_trace
+    from traces.workload.recorded.drawn_trace import some_rows as some_rows
+    from traces.workload.recorded.from_trace import answer_decides as answer_decides
+    from traces.workload.recorded.from_trace import recorded_load as recorded_load
+    from traces.workload.recorded.from_trace import workload_of as workload_of
+    from traces.workload.recorded.resampling import requests_to_draw as requests_to_draw
+    from traces.workload.recorded.run_before import behind as behind
+    from traces.workload.recorded.served_lengths import as_sent as as_sent
+    from traces.workload.recorded.served_lengths import served_note as served_note
+    from traces.workload.recorded.session_options import SessionOptions as SessionOptions
+    from traces.workload.recorded.session_starts import SessionStarts as SessionStarts
+    from traces.workload.recorded.session_starts import is_first as is_first
+    from traces.workload.recorded.session_starts import started as started
+    from traces.workload.recorded.total_limit import limit_note as limit_note
+    from traces.workload.recorded.total_limit import with_total_limit as with_total_limit
+    from traces.workload.recorded.warm_start import WarmStart as WarmStart
+    from traces.workload.resolve import PRESETS as PRESETS
+    from traces.workload.resolve import clipping_notes as clipping_notes
+    from traces.workload.resolve import preset as preset
+    from traces.workload.resolve import workload_from_options as workload_from_options
+    from traces.workload.spec.spec_read import load_spec as load_spec
+    from traces.workload.sweep import sweep_options as sweep_options
+    from traces.workload.synthesis import synth as synth
+    from traces.workload.synthesis import trace_from_options as trace_from_options
 
-__all__ = [
-    "DEFAULT_SEED",
-    "LENGTH_NAMES",
-    "PRESETS",
-    "Arrival",
-    "ArrivalProcess",
-    "Client",
-    "DrawnTrace",
-    "OpenLoop",
-    "Recorded",
-    "SessionOptions",
-    "SessionStarts",
-    "WarmStart",
-    "Workload",
-    "WorkloadOptions",
-    "answer_decides",
-    "as_sent",
-    "behind",
-    "can_scale",
-    "check_options",
-    "check_output",
-    "clipping_notes",
-    "drawn_trace",
-    "flag",
-    "is_first",
-    "limit_note",
-    "load_spec",
-    "preset",
-    "recorded_load",
-    "requests_to_draw",
-    "served_note",
-    "some_rows",
-    "started",
-    "sweep_options",
-    "synth",
-    "trace_from_options",
-    "unit_gaps",
-    "with_total_limit",
-    "workload_from_options",
-    "workload_of",
-]
-
-_HOMES = {
-    "Arrival": "traces.workload.model",
-    "ArrivalProcess": "traces.workload.basics",
-    "Client": "traces.workload.model",
-    "OpenLoop": "traces.workload.model",
-    "DEFAULT_SEED": "traces.workload.basics",
-    "DrawnTrace": "traces.workload.recorded.drawn_trace",
-    "LENGTH_NAMES": "traces.workload.options",
-    "PRESETS": "traces.workload.resolve",
-    "Recorded": "traces.workload.lengths",
-    "SessionOptions": "traces.workload.recorded.session_options",
-    "SessionStarts": "traces.workload.recorded.session_starts",
-    "WarmStart": "traces.workload.recorded.warm_start",
-    "Workload": "traces.workload.model",
-    "WorkloadOptions": "traces.workload.options",
-    "answer_decides": "traces.workload.recorded.from_trace",
-    "as_sent": "traces.workload.recorded.served_lengths",
-    "behind": "traces.workload.recorded.run_before",
-    "can_scale": "traces.workload.contradictions",
-    "check_options": "traces.workload.contradictions",
-    "check_output": "traces.workload.contradictions",
-    "clipping_notes": "traces.workload.resolve",
-    "drawn_trace": "traces.workload.recorded.drawn_trace",
-    "flag": "traces.workload.options",
-    "is_first": "traces.workload.recorded.session_starts",
-    "limit_note": "traces.workload.recorded.total_limit",
-    "load_spec": "traces.workload.spec.spec_read",
-    "preset": "traces.workload.resolve",
-    "recorded_load": "traces.workload.recorded.from_trace",
-    "requests_to_draw": "traces.workload.recorded.resampling",
-    "served_note": "traces.workload.recorded.served_lengths",
-    "some_rows": "traces.workload.recorded.drawn_trace",
-    "started": "traces.workload.recorded.session_starts",
-    "sweep_options": "traces.workload.sweep",
-    "synth": "traces.workload.synthesis",
-    "trace_from_options": "traces.workload.synthesis",
-    "unit_gaps": "traces.workload.draw",
-    "with_total_limit": "traces.workload.recorded.total_limit",
-    "workload_from_options": "traces.workload.resolve",
-    "workload_of": "traces.workload.recorded.from_trace",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Import a public name from its module when it is first asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'traces.workload' has no attribute {name!r}")
-    value: object = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """Return what this room offers, for whoever looks around in a shell."""
-    return sorted(__all__)
+_HOMES = homes_of(
+    {
+        "traces.workload.basics": "ArrivalProcess DEFAULT_SEED",
+        "traces.workload.contradictions": "can_scale check_options check_output",
+        "traces.workload.draw": "unit_gaps",
+        "traces.workload.lengths": "Recorded",
+        "traces.workload.model": "Arrival Client OpenLoop Workload",
+        "traces.workload.options": "flag LENGTH_NAMES WorkloadOptions",
+        "traces.workload.recorded.drawn_trace": "drawn_trace DrawnTrace some_rows",
+        "traces.workload.recorded.from_trace": "answer_decides recorded_load workload_of",
+        "traces.workload.recorded.resampling": "requests_to_draw",
+        "traces.workload.recorded.run_before": "behind",
+        "traces.workload.recorded.served_lengths": "as_sent served_note",
+        "traces.workload.recorded.session_options": "SessionOptions",
+        "traces.workload.recorded.session_starts": "is_first SessionStarts started",
+        "traces.workload.recorded.total_limit": "limit_note with_total_limit",
+        "traces.workload.recorded.warm_start": "WarmStart",
+        "traces.workload.resolve": "clipping_notes preset PRESETS workload_from_options",
+        "traces.workload.spec.spec_read": "load_spec",
+        "traces.workload.sweep": "sweep_options",
+        "traces.workload.synthesis": "synth trace_from_options",
+    }
+)
+"""Where each name of the door is at home."""
+__all__ = list(_HOMES)
+__getattr__, __dir__ = opened(__name__, _HOMES)

@@ -8,6 +8,7 @@ from statistics import NormalDist
 from typing import Final
 
 from traces.errors import ConfigError
+from traces.importers.recorded import read_recorded
 from traces.strict.limits import MOST_REQUESTS
 from traces.units import to_us
 from traces.workload.basics import DEFAULT_NUM_REQUESTS, DEFAULT_NUM_WAVES, DEFAULT_SEED, InvalidWorkload
@@ -28,7 +29,7 @@ from traces.workload.options import (
     WorkloadOptions,
     flag,
 )
-from traces.workload.recorded.resampling import read_requests_to_draw
+from traces.workload.recorded.resampling import requests_to_draw
 from traces.workload.stages import stage_windows
 
 PREFIX_GROUP: Final = "shared"
@@ -97,8 +98,9 @@ def _lengths(options: WorkloadOptions) -> Lengths:
     """Return the source of the lengths: a trace's requests, or distributions."""
     if options.like is None:
         return Separate(prompt=_drawn(options, "prompt"), output=_drawn(options, "output"))
-    return read_requests_to_draw(
-        options.like,
+    return requests_to_draw(
+        read_recorded(options.like),
+        str(options.like),
         names_clients=True,
         prompt_scale=options.prompt_scale or 1.0,
         output_scale=options.output_scale or 1.0,

@@ -12,7 +12,7 @@ _STEPS: Final = 100
 
 _MOST_RATE_PER_S: Final = 1e9
 _MOST_S: Final = 1e9
-"""Of all stages: the largest ``--rate`` and ``--duration``, too."""
+"""The largest rate and time of all stages; those of ``--rate`` and ``--duration``, too."""
 
 _EXPECTED: Final = "expected RATE:TIME or FROM-TO:TIME, separated by commas (5:60s,5-20:2m)"
 

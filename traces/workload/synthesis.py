@@ -53,7 +53,7 @@ Ints = npt.NDArray[np.int64]
 
 MAX_REQUESTS: Final = MOST_REQUESTS
 BYTES_PER_REQUEST: Final = 300
-"""Of a drawn request, while its columns are drawn and written: two million take 0.6 GB."""
+"""Memory of a drawn request while its columns are drawn and written: two million take 0.6 GB."""
 """A duration and rate that ask for more are taken for a slip: the columns alone would not fit into memory."""
 
 

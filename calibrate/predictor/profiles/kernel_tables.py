@@ -409,4 +409,4 @@ _OF_LAYERS: Mapping[str, tuple[How, Callable[[pd.DataFrame, Path, ProfileQuery],
     **{f"{prefix}_context_module": ("module", latent_prefill) for prefix in MODULES},
     **{f"{prefix}_generation_module": ("module", latent_decode) for prefix in MODULES},
 }
-"""By a table's ``op_name``, what reads the operators of the model, or of its layers of a kind."""
+"""What reads the operators of the model, or of its layers of a kind; by a table's ``op_name``."""

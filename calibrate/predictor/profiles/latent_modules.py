@@ -91,7 +91,7 @@ MODULES: Mapping[str, Sequence[MeasuredModule]] = {
         for prefix in ("dsv4_csa", "dsv4_hca")
     },
 }
-"""By the prefix of their tables, the modules that were measured."""
+"""The modules that were measured, by the prefix of their tables."""
 
 
 def module_prefix(shape: ModelShape) -> str | None:
@@ -139,8 +139,10 @@ def _owner(shape: ModelShape, prefix: str) -> MeasuredModule | None:
 
 def _sizes(shape: ModelShape) -> dict[str, int]:
     """Return the sizes of a model's attention and of its index, by name."""
-    names = ("q_lora_rank", "kv_lora_rank", "rope_head_dim", "head_dim", "v_head_dim", "o_lora_rank")
-    found = {name: int(getattr(shape.attention, name, 0)) for name in names}
+    names = ("q_latent_rank", "kv_latent_rank", "rope_head_dim", "head_dim", "v_head_dim", "o_latent_rank")
+    found = {
+        name.replace("latent", "lora"): int(getattr(shape.attention, name, 0)) for name in names
+    }  # as config.json calls them
     found["hidden_size"] = shape.hidden_size
     index = shape.mixers[0].indexer
     if index is not None:

@@ -31,9 +31,9 @@ TEXTS: Final = frozenset(
 FLAGS: Final = frozenset(("use_gated_mlp", "is_prefill"))
 _TRUTH: Final = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 MOST_COUNT: Final = 1 << 53
-"""Of tokens, bytes, heads: a double still has every whole number."""
+"""The largest number of tokens, bytes or heads: up to it a double has every whole number."""
 MOST_MS: Final = 1e7
-"""Of an operator, which takes three hours then."""
+"""The longest time of an operator: three hours."""
 
 
 def sound_cells(

@@ -23,7 +23,7 @@ from replay.model import LayerState
 from replay.model.matmuls import DELTA_NETS, KIMI_DELTA
 
 TABLES = {DELTA_NETS: "gdn", KIMI_DELTA: "kda"}
-"""By a layer's name, the ``op_name`` of its kernels."""
+"""The ``op_name`` of a layer's kernels, by the layer's name."""
 CONVOLUTION = "causal_conv1d"
 HEADS = ["num_k_heads", "num_v_heads"]
 DIVISORS = (2, 4, 8)

@@ -65,7 +65,7 @@ class SteadyWindow:
 
     @property
     def num_batches(self) -> int:
-        """Of how many batches the intervals are made: as many of ``STAYS_A_BATCH`` as there are, within bounds."""
+        """How many batches intervals are made of: as many of ``STAYS_A_BATCH`` as there are, within bounds."""
         if self.stay_s <= 0:
             return MOST_BATCHES
         whole = math.floor((self.ends_s - self.begins_s) / (STAYS_A_BATCH * self.stay_s) + 1e-9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import typer
@@ -25,7 +26,7 @@ from traces.strict.tell import tell, tell_note
 
 if TYPE_CHECKING:
     from replay.fleet.answers import SizedFleet
-    from replay.fleet.inputs.profiles import ProfileSource
+    from replay.fleet.demand import FleetDemand
 
 
 @with_code_option
@@ -55,7 +56,7 @@ def _one_or_two(asked: SizeOptions) -> None:
     _compile(asked)
     with working("sizing and simulating the fleet"):
         found = size_fleet(demand, rates_of(asked)[0], split=asked.split.split, check=check_of(asked))
-    _show(asked, found, demand.sources, context=demand.context, split=asked.split.split)
+    _show(asked, found, demand if asked.split.split is None else None)
 
 
 def _pools(asked: SizeOptions) -> None:
@@ -90,19 +91,11 @@ def _pools(asked: SizeOptions) -> None:
             prices=asked.prices,
             check=check_of(asked),
         )
-    plan = found.plan
-    _show(asked, found, [each.source for each in plan.pools], context=plan.pools[-1].context, split=0)
+    _show(asked, found)
 
 
-def _show(
-    asked: SizeOptions,
-    found: SizedFleet,
-    sources: list[ProfileSource],
-    *,
-    context: int,
-    split: int | None,
-) -> None:
-    """Print the fleet, write its page, and leave with 1 where the SLO is not met."""
+def _show(asked: SizeOptions, found: SizedFleet, one_pool: FleetDemand | None = None) -> None:
+    """Print the fleet, write its page, and leave with 1 where the SLO is not met; ``one_pool``: of a fleet of one."""
     from replay.console.progress import working
     from replay.fleet.demand import infeasible
 
@@ -110,9 +103,13 @@ def _show(
     if asked.report is not None:
         from replay.fleet.told.page import write_page
 
-        assert found.lengths is not None  # noqa: S101 - of the questions
+        beside = None
+        if one_pool is not None:
+            assert found.lengths is not None  # noqa: S101 - of the questions
+            need = replace(one_pool.need(found.plan.rate_per_s), lengths=found.lengths)
+            beside = one_pool.sources, need
         with infeasible(), working("drawing the page"):
-            write_page(asked.report, found.plan, sources, found.lengths, context=context, split=split)
+            write_page(asked.report, found.plan, one_pool=beside)
         tell(f"wrote {asked.report}")
     if found.is_met is False:
         raise typer.Exit(ExitCode.NEGATIVE)

@@ -15,7 +15,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from replay.fleet.inputs.fleet_workload import mean_tokens
-from replay.fleet.inputs.profiles import ProfileSource, decodes, from_twin, held_by, prefill_step, seats_of
+from replay.fleet.inputs.profile_steps import decodes, prompts, seats_of
+from replay.fleet.inputs.profiles import ProfileSource, from_twin, held_by
 from replay.twin.config_read import load_config
 from replay.twin.server.startup import lowered_limits
 from replay.twin.twin_config import TwinConfig
@@ -236,7 +237,7 @@ def alone(model: Roofline, part: Part, batch: StepBatch) -> np.ndarray[tuple[int
 
 def prefill_bounds(model: Roofline, chunk: int) -> PrefillBounds:
     """Return a step of one chunk. Its operations add up, so it takes longer than either bound; the greater names it."""
-    batch = prefill_step(np.array([chunk], np.int64))
+    batch = prompts(np.ones(1), np.array([float(chunk)]), np.zeros(1))
     compute = Part(
         name="compute",
         peak=("matmul", "head_matmul", "expert_matmul", "prefill_pair", "windowed_prefill_pair"),

@@ -6,20 +6,17 @@ from typing import Final
 
 from replay.model.prices import MOST_PRICE
 from replay.numbers.argument_ranges import AVAILABILITY, RATE
-from sim.fleet import GpuProfile, Lengths
-from sim.fleet.sizing import MOST_ENGINES, Infeasible, Objective, PoolSize
-from sim.fleet.sizing import size_pool as sized_by_formula
 from traces import ConfigError
 from traces.strict.limits import MOST_TOKENS
 
 Range = tuple[float, float]
 RATES: Final[Range] = (RATE.least, RATE.most)
 PRICES: Final[Range] = (1e-6, MOST_PRICE)
-"""Of an engine or a GPU and hour, in any currency."""
+"""The price of an engine or a GPU for an hour, in any currency."""
 FACTORS: Final[Range] = (1.0, 1000.0)
 """How many times too long a prompt may be that is cut."""
 FAILURES_PER_DAY: Final[Range] = (0.0, 86_400.0)
-"""Of a node."""
+"""How often a node fails."""
 REPAIR_HOURS: Final[Range] = (0.0, 8_784.0)
 """A year at most."""
 LEAST_UP: Final = AVAILABILITY.least
@@ -52,16 +49,3 @@ def in_range(name: str, value: float, ends: Range) -> float:
     if not low <= value <= high:
         raise ConfigError(f"{name}: got {value:g}, expected {low:,g} to {high:,g}")
     return value
-
-
-def size_pool(
-    profile: GpuProfile, lengths: Lengths, rate_per_s: float, objective: Objective, *, context: int
-) -> PoolSize:
-    """Return the smallest pool that meets an objective at a rate, of at most ``MOST_ENGINES``. Raises Infeasible."""
-    size = sized_by_formula(profile, lengths, rate_per_s, objective, context=context)
-    if size.provisioned > MOST_ENGINES:
-        raise Infeasible(
-            f"rate: got {rate_per_s:g} requests/s, expected less: it takes {size.provisioned:,.4g} engines, of at most "
-            f"{MOST_ENGINES:,}"
-        )
-    return size

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from replay.fleet.inputs.need import Need
 from replay.twin.fitted.fitted_range import INNER, FittedRange, Range, extrapolation_note, union
-from sim.fleet.sizing import pool_at
 
 if TYPE_CHECKING:
     from replay.fleet.inputs.profiles import ProfileSource
@@ -38,12 +38,9 @@ class EngineLoad:
         )
 
     @classmethod
-    def of_engines(
-        cls, source: ProfileSource, lengths: Lengths, rate_per_s: float, *, engines: int, context: int
-    ) -> Self:
+    def of_engines(cls, source: ProfileSource, need: Need, *, engines: int) -> Self:
         """Return the load, by formula, of so many engines."""
-        size = pool_at(source.profile, lengths, rate_per_s, context=context, engines=engines)
-        return cls.of_size(source, size, rate_per_s)
+        return cls.of_size(source, need.at(source.profile, engines), need.rate_per_s)
 
     @property
     def range(self) -> FittedRange:

@@ -13,6 +13,7 @@ import yaml
 
 from replay.fleet.inputs.fleet_ranges import OF_PROFILE
 from replay.fleet.inputs.fleet_workload import mean_tokens
+from replay.fleet.inputs.profile_steps import MOST_CHUNKS, DraftedSteps, Ints, prompts, seats_of
 from replay.gpus.known_errors import KnownError, known_error
 from replay.model.gpus import find_gpu
 from replay.model.prices import list_prices_per_hour
@@ -25,7 +26,6 @@ from sim import (
     HeldBlocks,
     InvalidConfig,
     LatencyModel,
-    StepBatch,
     without_checkpoints,
 )
 from sim.fleet import GpuProfile, Lengths
@@ -45,10 +45,6 @@ NAMES = tuple(each.name for each in fields(GpuProfile))
 OF_GROUPS = (GROUPS, "max_concurrent_batches", "num_speculative_tokens")
 CONTEXTS = (0.25, 0.5, 1.0, 2.0)
 """Multiples of the workload's own context at which a derived profile is compared with its model."""
-Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
-Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
-MOST_CHUNKS = 12
-"""Sizes of batches and of chunks that a profile is fitted to, evenly spaced by their logarithms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,9 +299,9 @@ def _steps_of(
     )
     before = float(lengths.input_tokens.mean()) - tokens + np.cumsum(chunks) - chunks
     prompts_s = (
-        [float(model.durations_us(_prompts(numbers, chunks, before)).sum()) / 1e6]
+        [float(model.durations_us(prompts(numbers, chunks, before)).sum()) / 1e6]
         if len(chunks) > 1
-        else model.durations_us(_prompts(numbers, chunks, before)) / 1e6
+        else model.durations_us(prompts(numbers, chunks, before)) / 1e6
     )
     return StepTimes(
         num_decodes=seats.astype(np.float64),
@@ -313,24 +309,6 @@ def _steps_of(
         num_prompts=numbers,
         prompts_s=np.asarray(prompts_s, np.float64),
         tokens_a_step=drafts.tokens_a_step,
-    )
-
-
-def _prompts(numbers: Floats, chunks: Floats, before: Floats) -> StepBatch:
-    """Return steps of so many prompts' chunks of this many tokens, with those before them in the cache."""
-
-    def counts(values: Floats) -> Ints:
-        return np.maximum(np.rint(values), 0).astype(np.int64)
-
-    pairs = chunks * (chunks + 1) / 2 + chunks * before
-    zero = np.zeros(max(len(numbers), len(chunks)), np.int64)
-    return StepBatch(
-        num_prefill_tokens=counts(numbers * chunks),
-        num_decode_tokens=zero,
-        decode_context_tokens=zero,
-        prefill_pairs=counts(numbers * pairs),
-        num_prefill_seqs=np.maximum(counts(numbers * np.ones(len(chunks))), 1),
-        prefill_context_tokens=counts(numbers * (before + chunks)),
     )
 
 
@@ -384,11 +362,6 @@ def _known_error(twin: TwinConfig) -> KnownError | None:
     return known_error(twin.shape, twin.gpus_of_pools[0][0], name_of(twin.latency), twin.latency)
 
 
-def seats_of(most: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """Return the batch sizes from which W and H are fitted, from one request to ``most``."""
-    return np.unique(np.geomspace(1, max(most, 1), MOST_CHUNKS).astype(np.int64))
-
-
 def held_by(engine: EngineConfig, lengths: Lengths) -> int:
     """Return how many requests of these lengths run at once: all seats, or what the KV cache holds.
 
@@ -404,73 +377,13 @@ def held_by(engine: EngineConfig, lengths: Lengths) -> int:
     return max(1, min(engine.max_num_seqs, fit))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DraftedSteps:
-    """Steps of speculative decoding. ``num_drafts``: verified with each request's newest token; 0: none.
-
-    ``tokens_a_step``: what a step brings a request on average, 1 + the drafts that are accepted. ``added_us``: how long
-    drafting takes beside the step (``sim/engine/optional/added_time.py``).
-    """
-
-    num_drafts: int = 0
-    tokens_a_step: float = 1.0
-    added_us: float = 0.0
-
-    @classmethod
-    def of(cls, engine: EngineConfig) -> DraftedSteps:
-        """Return the steps of an engine."""
-        if engine.num_speculative_tokens == 0:
-            return cls()
-        return cls(
-            num_drafts=engine.num_speculative_tokens,
-            tokens_a_step=1 + sum(engine.acceptance_rates),
-            added_us=engine.draft_us * engine.num_speculative_tokens,
-        )
-
-    def seconds_a_token(self, model: LatencyModel, seats: Ints, tokens: Floats) -> Floats:
-        """Return the seconds per token of steps in which this many requests of this many tokens decode, float64 [n]."""
-        step_us = model.durations_us(decodes(seats, tokens, num_drafts=self.num_drafts)) + self.added_us
-        return np.asarray(step_us / 1e6 / self.tokens_a_step, np.float64)
-
-
-def decodes(
-    seats: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
-    tokens: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
-    *,
-    num_drafts: int = 0,
-) -> StepBatch:
-    """Return steps in which this many requests of this many tokens decode, each with its drafts."""
-    zero = np.zeros(len(seats), np.int64)
-    return StepBatch(
-        num_prefill_tokens=zero,
-        num_decode_tokens=seats * (1 + num_drafts),
-        decode_context_tokens=np.rint(seats * tokens).astype(np.int64),
-        prefill_pairs=zero,
-        num_prefill_seqs=zero,
-        prefill_context_tokens=zero,
-    )
-
-
-def prefill_step(sizes: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> StepBatch:
-    """Return steps of one chunk each, the first of its prompt, of this many tokens."""
-    zero = np.zeros(len(sizes), np.int64)
-    return StepBatch(
-        num_prefill_tokens=sizes,
-        num_decode_tokens=zero,
-        decode_context_tokens=zero,
-        prefill_pairs=sizes * (sizes + 1) // 2,
-        num_prefill_seqs=np.ones(len(sizes), np.int64),
-        prefill_context_tokens=sizes,
-    )
-
-
 def _prefill(model: LatencyModel, engine: EngineConfig, w_s: float) -> tuple[float, float]:
     """Return the compute of prompts per token and per pair, seconds: steps of one chunk, less what any step takes."""
     from scipy.optimize import nnls
 
     sizes = np.unique(np.geomspace(16, engine.max_num_batched_tokens, MOST_CHUNKS).astype(np.int64))
     pairs = sizes * (sizes + 1) // 2
-    times = model.durations_us(prefill_step(sizes))
+    times = model.durations_us(prompts(np.ones(1), sizes.astype(np.float64), np.zeros(1)))
     more = np.maximum(times / 1e6 - w_s, 0.0)
     weight = 1 / np.maximum(times / 1e6, 1e-9)
     per_token, per_pair = nnls(np.column_stack([sizes, pairs]) * weight[:, None], more * weight)[0]
@@ -480,7 +393,7 @@ def _prefill(model: LatencyModel, engine: EngineConfig, w_s: float) -> tuple[flo
 def misfit_of(
     profile: GpuProfile,
     model: LatencyModel,
-    seats: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+    seats: Ints,
     tokens: float,
     *,
     drafts: DraftedSteps,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from replay.fleet.check.pool import Verification, verify
+from replay.fleet.inputs.need import Need
 from replay.fleet.inputs.profiles import ProfileSource
 from replay.fleet.plans.disagg import DisaggPlan
 from replay.fleet.plans.size import PoolPlan, SizeCheck, plan_pool
-from sim.fleet import Lengths, provisioned
-from sim.fleet.sizing import Infeasible, Objective
+from sim.fleet import provisioned
+from sim.fleet.sizing import Infeasible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,22 +48,19 @@ class FleetsCompared:
 def beside(
     plan: DisaggPlan,
     sources: tuple[ProfileSource, ProfileSource],
-    lengths: Lengths,
-    rate_per_s: float,
-    objective: Objective,
+    need: Need,
     *,
-    context: int,
     check: SizeCheck | None,
 ) -> FleetsCompared:
     """Return a disaggregated fleet beside the cheapest single pool of either profile, sized as ``fleet size`` does."""
     found, reasons = list[PoolPlan](), list[str]()
     for source in {each.name: each for each in sources}.values():
         try:
-            pool = plan_pool(source, lengths, rate_per_s, objective, context=context, check=check)
+            pool = plan_pool(source, need, check=check)
         except Infeasible as error:
             reasons.append(str(error))
             continue
-        if pool.is_met(objective) is False:
+        if pool.is_met(need.objective) is False:
             reasons.append("no number of engines that was tried meets the SLO in simulation")
         else:
             found.append(pool)
@@ -85,8 +83,8 @@ def _equal(one: PoolPlan, split: ComparedFleet, check: SizeCheck | None) -> Comp
     larger = replace(one, engines=engines, provisioned=engines)
     seen = verify(
         one.source,
-        one.lengths,
-        one.rate_per_s,
+        one.need.lengths,
+        one.need.rate_per_s,
         engines=engines,
         service_s=one.analytic.service_s,
         seed=check.seed,

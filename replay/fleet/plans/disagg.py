@@ -9,18 +9,18 @@ from replay.fleet.check.disagg_check import HandoffCheck, verify_handoff
 from replay.fleet.check.engine_search import EngineSearch
 from replay.fleet.check.fewest_engines import Counts, FleetRuns, is_long, terms
 from replay.fleet.check.pool import Verification
+from replay.fleet.inputs.need import Need
 from replay.fleet.inputs.outside_fit import EngineLoad
 from replay.fleet.inputs.profiles import ProfileSource
 from replay.fleet.inputs.shared_prefixes import known_to
 from replay.fleet.plans.size import SizeCheck
 from sim.cluster import Disaggregation
-from sim.fleet import Lengths
 from sim.fleet.disaggregated import Disaggregated, Transfer, disaggregated_at, sweep_disaggregated
-from sim.fleet.sizing import Objective, pool_at
+from sim.fleet.sizing import Objective
 from sim.fleet.step_pools import StepTimes
 
 KV_BYTES_70B = 80 * 8 * 128 * 2 * 2
-"""Of a token in a 70B-class model, as in the table's profiles: 80 layers, 8 KV heads of 128, K and V, 16 bit."""
+"""KV bytes of a token in a 70B-class model, as in the table: 80 layers, 8 KV heads of 128, K and V, 16 bit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +70,8 @@ class DisaggPlan:
 
 def plan_disagg(
     sources: tuple[ProfileSource, ProfileSource],
-    lengths: Lengths,
-    rate_per_s: float,
-    objective: Objective,
+    need: Need,
     *,
-    context: int,
     by_formula: Transfer,
     transfer: Disaggregation,
     check: SizeCheck | None,
@@ -86,26 +83,26 @@ def plan_disagg(
     transfers cost in the formulas; ``transfer``: the links of the simulation. Raises InvalidConfig.
     """
     profiles = (sources[0].profile, sources[1].profile)
-    lengths = known_to(lengths, sources)
+    need = replace(need, lengths=known_to(need.lengths, sources))
     fleets = sweep_disaggregated(
         profiles,
-        lengths,
-        rate_per_s,
-        objective,
-        context=context,
+        need.lengths,
+        need.rate_per_s,
+        need.objective,
+        context=need.context,
         transfer=by_formula,
         steps=steps_of(sources),
     )
     plan = DisaggPlan(
         fleets=tuple(fleets),
-        objective=objective,
+        objective=need.objective,
         transfer=transfer,
         prices_per_hour=(profiles[0].cost_per_hour, profiles[1].cost_per_hour),
         currency=sources[0].currency if sources[0].currency == sources[1].currency else "",
     )
     if check is None or not fleets:
         return plan
-    return _checked(plan, sources, lengths, rate_per_s, context=context, by_formula=by_formula, check=check)
+    return _checked(plan, sources, need, by_formula=by_formula, check=check)
 
 
 def steps_of(sources: tuple[ProfileSource, ProfileSource]) -> tuple[StepTimes, StepTimes] | None:
@@ -117,21 +114,19 @@ def steps_of(sources: tuple[ProfileSource, ProfileSource]) -> tuple[StepTimes, S
 def _checked(
     plan: DisaggPlan,
     sources: tuple[ProfileSource, ProfileSource],
-    lengths: Lengths,
-    rate_per_s: float,
+    need: Need,
     *,
-    context: int,
     by_formula: Transfer,
     check: SizeCheck,
 ) -> DisaggPlan:
     """Return the plan with the simulations of the cheapest fleet and of those that were tried after it."""
     profiles, cheapest = (sources[0].profile, sources[1].profile), plan.fleets[0]
-    at = pool_at(profiles[1], lengths, rate_per_s, context=context, engines=cheapest.decode)
+    lengths, at = need.lengths, need.at(profiles[1], cheapest.decode)
     stay, tried = check.asked.stay_s(lengths, at.service_s), list[Tried]()
 
     def tried_at(counts: Counts, run: int) -> Verification:
         engines = (counts[0], counts[1])
-        rate, seed, asked = terms(rate_per_s, check.seed, check.asked, run=run, stay_s=stay)
+        rate, seed, asked = terms(need.rate_per_s, check.seed, check.asked, run=run, stay_s=stay)
         found = verify_handoff(
             sources,
             lengths,
@@ -147,14 +142,14 @@ def _checked(
             lengths,
             rate,
             engines=engines,
-            context=context,
+            context=need.context,
             transfer=by_formula,
             steps=steps_of(sources),
         )
         tried.append(Tried(analytic=analytic, check=found, run=run))
         return found.whole
 
-    long = is_long(rate_per_s, check.asked, stay_s=stay)
+    long = is_long(need.rate_per_s, check.asked, stay_s=stay)
     search = EngineSearch(
         runs=FleetRuns(tried_at=tried_at, objective=plan.objective, has_glances=long),
         prices=plan.prices_per_hour,

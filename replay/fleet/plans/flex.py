@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from replay.fleet.check.pool import Verification, verify
+from replay.fleet.inputs.need import Need
 from replay.fleet.inputs.profiles import ProfileSource
 from replay.fleet.plans.size import SizeCheck
-from sim.fleet import Lengths
 from sim.fleet.energy import Curtailment, curtail
 from sim.fleet.profile import GpuProfile
-from sim.fleet.sizing import Objective, pool_at
 
 SHARES = tuple(each / 20 for each in range(15))
-"""Of the fleet's power at this rate, those that are shed."""
+"""The shares of the fleet's power at this rate that are shed."""
 KEEPS_UP = 0.97
 """A fleet keeps up if it answers at least this share of the requests."""
 
@@ -42,21 +41,18 @@ class PowerCut:
         return min(first, second), max(first, second)
 
 
-def cuts_of(
-    source: ProfileSource,
-    lengths: Lengths,
-    rate_per_s: float,
-    objective: Objective,
-    *,
-    context: int,
-    engines: int,
-    check: SizeCheck | None,
-) -> list[PowerCut]:
+def cuts_of(source: ProfileSource, need: Need, *, engines: int, check: SizeCheck | None) -> list[PowerCut]:
     """Return what shedding each of ``SHARES`` does, by formula, and with ``check`` simulated."""
 
     def by_formula(profile: GpuProfile) -> list[Curtailment]:
         return curtail(
-            profile, lengths, rate_per_s, objective, context=context, engines=engines, shares=SHARES
+            profile,
+            need.lengths,
+            need.rate_per_s,
+            need.objective,
+            context=need.context,
+            engines=engines,
+            shares=SHARES,
         )
 
     cuts = by_formula(source.profile)
@@ -65,16 +61,12 @@ def cuts_of(
     if idle is not None:
         least, most = (by_formula(replace(source.profile, idle_w=each)) for each in idle)
         with_idle = list(zip(least, most, strict=True))
-    seen = (
-        {}
-        if check is None
-        else _simulated(source, lengths, rate_per_s, cuts, context=context, engines=engines, check=check)
-    )
+    seen = {} if check is None else _simulated(source, need, cuts, engines=engines, check=check)
     return [
         PowerCut(
             formula=each,
             seen=seen.get(each.slots),
-            keeps_up=None if check is None else _keeps_up(seen.get(each.slots), rate_per_s),
+            keeps_up=None if check is None else _keeps_up(seen.get(each.slots), need.rate_per_s),
             with_idle=others,
         )
         for each, others in zip(cuts, with_idle, strict=True)
@@ -83,23 +75,21 @@ def cuts_of(
 
 def _simulated(
     source: ProfileSource,
-    lengths: Lengths,
-    rate_per_s: float,
+    need: Need,
     cuts: Sequence[Curtailment],
     *,
-    context: int,
     engines: int,
     check: SizeCheck,
 ) -> dict[int, Verification]:
     """Return by number of seats what simulated engines do with this many."""
-    service = pool_at(source.profile, lengths, rate_per_s, context=context, engines=engines).service_s
+    service = need.at(source.profile, engines).service_s
     seen = dict[int, Verification]()
     for slots in dict.fromkeys(each.slots for each in cuts if each.slots > 0):
         seats = min(slots, source.engine.max_num_seqs)
         seen[slots] = verify(
             replace(source, engine=replace(source.engine, max_num_seqs=seats)),
-            lengths,
-            rate_per_s,
+            need.lengths,
+            need.rate_per_s,
             engines=engines,
             service_s=service,
             seed=check.seed,

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from replay.fleet.inputs.fleet_ranges import FACTORS, in_range, size_pool
+from replay.fleet.inputs.fleet_ranges import FACTORS, in_range
+from replay.fleet.inputs.need import Need
 from replay.fleet.inputs.profiles import ProfileSource
 from replay.fleet.inputs.shared_prefixes import known_to
-from sim.fleet import Lengths
-from sim.fleet.sizing import Objective
 from sim.fleet.split import Splits, marked, sweep_thresholds
 
 NUM_THRESHOLDS = 250
@@ -21,28 +20,26 @@ EDGES = (0.01, 0.999)
 """A threshold is tried if the share of short requests is between these."""
 
 
-def splits_of(
-    sources: Sequence[ProfileSource],
-    lengths: Lengths,
-    rate_per_s: float,
-    objective: Objective,
-    *,
-    context: int,
-    factors: Sequence[float],
-) -> Splits:
+def splits_of(sources: Sequence[ProfileSource], need: Need, *, factors: Sequence[float]) -> Splits:
     """Return one pool for all, and a split per threshold, 250 of them evenly through the lengths."""
     for factor in factors:
         in_range("--compress", factor, FACTORS)
     profiles = (sources[0].profile, sources[-1].profile)
-    lengths = known_to(lengths, sources)
-    one = size_pool(profiles[1], lengths, rate_per_s, objective, context=context)
+    need = replace(need, lengths=known_to(need.lengths, sources))
+    lengths, context, one = need.lengths, need.context, need.size(profiles[1])
     total = lengths.total_tokens
     low, high = np.quantile(total, EDGES)
     thresholds = sorted({round(each) for each in np.linspace(low, min(high, context - 1), NUM_THRESHOLDS)})
 
     def swept(tried: Sequence[int]) -> Splits:
         found = sweep_thresholds(
-            profiles, lengths, rate_per_s, objective, thresholds=tried, context=context, factors=factors
+            profiles,
+            lengths,
+            need.rate_per_s,
+            need.objective,
+            thresholds=tried,
+            context=context,
+            factors=factors,
         )
         return Splits(one=one, profiles=profiles, splits=tuple(found), is_one_best=False)
 

@@ -6,29 +6,28 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from replay.fleet.inputs.fleet_ranges import size_pool
 from replay.verdict.kv_doubt import MOVED, REMEDY, SHARE
-from sim.fleet.sizing import Infeasible, pool_at
+from sim.fleet.sizing import Infeasible
 
 if TYPE_CHECKING:
     from replay.fleet.plans.size import FleetPlan, PoolPlan
-    from sim.fleet.sizing import Objective, PoolSize
+    from sim.fleet.sizing import PoolSize
 
 
 def memory_notes(plan: FleetPlan) -> Iterator[str]:
     """Yield a line for each pool whose number of engines, or TTFT p99, by formula goes by the size of its KV cache."""
     for pool in plan.pools:
         if pool.source.assumes_memory:
-            told = _told(pool, plan.objective)
+            told = _told(pool)
             yield from () if told is None else (f"{pool.source.name}: {told}; {REMEDY}",)
 
 
-def _told(pool: PoolPlan, objective: Objective) -> str | None:
+def _told(pool: PoolPlan) -> str | None:
     """Return how far a pool hangs on it; None where it does not."""
     own = pool.at
     parts, hangs = [], False
     for which, factor in (("less", 1 - SHARE), ("more", 1 + SHARE)):
-        other = _other(pool, objective, factor)
+        other = _other(pool, factor)
         if other is None:
             parts.append(f"with {SHARE:.0%} {which} no number of engines keeps the SLO")
             hangs = True
@@ -42,12 +41,11 @@ def _told(pool: PoolPlan, objective: Objective) -> str | None:
     return f"nobody told the size of the KV cache: {pool.analytic.engines} engines by formula, {', '.join(parts)}"
 
 
-def _other(pool: PoolPlan, objective: Objective, factor: float) -> tuple[int, PoolSize] | None:
+def _other(pool: PoolPlan, factor: float) -> tuple[int, PoolSize] | None:
     """Return how many engines the formulas ask for with so many times the blocks, and what the plan's number does."""
     profile = replace(pool.source.profile, num_blocks=max(round(pool.source.profile.num_blocks * factor), 1))
     try:
-        asked = size_pool(profile, pool.lengths, pool.rate_per_s, objective, context=pool.context)
-        at = pool_at(profile, pool.lengths, pool.rate_per_s, context=pool.context, engines=pool.engines)
+        asked, at = pool.need.size(profile), pool.need.at(profile, pool.engines)
     except Infeasible:
         return None
     return asked.engines, at

@@ -15,6 +15,7 @@ from replay.fleet.check.pool import Verification
 from replay.fleet.check.routed import EnginePool, RoutedCheck, verify_routed
 from replay.fleet.check.slo_limits import keeps
 from replay.fleet.inputs.failures import availability_with
+from replay.fleet.inputs.need import Need
 from replay.fleet.inputs.pools_file import BY_LABEL, Ints, PoolRouter, PoolSpec
 from replay.fleet.inputs.profiles import ProfileSource
 from replay.fleet.inputs.shared_prefixes import with_hits
@@ -111,7 +112,7 @@ def _shared(
 ) -> PoolsPlan:
     """Return the fleet with each pool as small as a simulation of all of them behind the router allows."""
     plans, objective, tried = fleet.pools, fleet.objective, list[Together]()
-    stay = max(check.asked.stay_s(plan.lengths, plan.analytic.service_s) for plan in plans)
+    stay = max(check.asked.stay_s(plan.need.lengths, plan.analytic.service_s) for plan in plans)
 
     def tried_at(engines: Counts, run: int) -> Verification:
         found = simulated_together(
@@ -120,7 +121,7 @@ def _shared(
         tried.append(found)
         return found.check.whole
 
-    rate = sum(plan.rate_per_s for plan in plans)
+    rate = sum(plan.need.rate_per_s for plan in plans)
     search = EngineSearch(
         runs=FleetRuns(
             tried_at=tried_at, objective=objective, has_glances=is_long(rate, check.asked, stay_s=stay)
@@ -170,10 +171,12 @@ def _pool(
     try:
         return plan_pool(
             source,
-            with_hits(part, asking.whole, source.engine),
-            rate_per_s * share,
-            objective,
-            context=context,
+            Need(
+                lengths=with_hits(part, asking.whole, source.engine),
+                rate_per_s=rate_per_s * share,
+                objective=objective,
+                context=context,
+            ),
             check=None if router in SHARED else asking.check,
             name=spec.name,
             share=share,
@@ -195,14 +198,14 @@ def simulated_together(
 ) -> Together:
     """Simulate this many engines of each pool behind the router."""
     rate, seed, asked = terms(
-        sum(plan.rate_per_s for plan in plans), check.seed, check.asked, run=run, stay_s=stay
+        sum(plan.need.rate_per_s for plan in plans), check.seed, check.asked, run=run, stay_s=stay
     )
-    order = sorted(range(len(plans)), key=lambda i: plans[i].context)
+    order = sorted(range(len(plans)), key=lambda i: plans[i].need.context)
     found = verify_routed(
         [
             EnginePool(
                 source=plans[i].source,
-                context=plans[i].context,
+                context=plans[i].need.context,
                 engines=engines[i],
                 slots=plans[i].analytic.slots,
                 share=plans[i].share,

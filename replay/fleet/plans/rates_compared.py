@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from replay.fleet.inputs.fleet_ranges import RATES, in_range
+from replay.fleet.inputs.need import Need
 from replay.fleet.inputs.profiles import ProfileSource
 from replay.fleet.plans.costs import per_year
 from replay.fleet.plans.size import PoolPlan, SizeCheck, plan_pool
-from sim.fleet import Lengths
 from sim.fleet.energy import Energy
-from sim.fleet.sizing import Infeasible, Objective, PoolSize
+from sim.fleet.sizing import Infeasible, PoolSize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,39 +36,21 @@ class WhatIf:
 
 
 def whatif_of(
-    sources: Sequence[ProfileSource],
-    lengths: Lengths,
-    rates: Sequence[float],
-    objective: Objective,
-    *,
-    context: int,
-    check: SizeCheck | None = None,
+    sources: Sequence[ProfileSource], needs: Sequence[Need], *, check: SizeCheck | None = None
 ) -> list[WhatIf]:
     """Return every profile at every rate, by formula, or with ``check`` with as many engines as simulation asks for."""
-    for rate in rates:
-        in_range("--rate", rate, RATES)
-    return [
-        _whatif(source, lengths, rate, objective, context=context, check=check)
-        for source in sources
-        for rate in rates
-    ]
+    for need in needs:
+        in_range("--rate", need.rate_per_s, RATES)
+    return [_whatif(source, need, check) for source in sources for need in needs]
 
 
-def _whatif(
-    source: ProfileSource,
-    lengths: Lengths,
-    rate: float,
-    objective: Objective,
-    *,
-    context: int,
-    check: SizeCheck | None,
-) -> WhatIf:
-    none = WhatIf(profile=source.name, rate_per_s=rate, currency=source.currency)
+def _whatif(source: ProfileSource, need: Need, check: SizeCheck | None) -> WhatIf:
+    none = WhatIf(profile=source.name, rate_per_s=need.rate_per_s, currency=source.currency)
     try:
-        plan = plan_pool(source, lengths, rate, objective, context=context, check=check)
+        plan = plan_pool(source, need, check=check)
     except Infeasible as error:
         return replace(none, reason=str(error))
-    if plan.is_met(objective) is False:
+    if plan.is_met(need.objective) is False:
         return replace(none, reason="no number of engines that was tried meets the SLO in simulation")
     cost = plan.provisioned * source.profile.cost_per_hour or None
     return replace(

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from replay.fleet.check.pool import Verification
-from replay.fleet.inputs.fleet_ranges import PRICES, RATES, in_range, size_pool
+from replay.fleet.inputs.fleet_ranges import PRICES, RATES, in_range
+from replay.fleet.inputs.need import Need
 from replay.fleet.inputs.profiles import ProfileSource
 from replay.fleet.plans.size import PoolPlan, SizeCheck, plan_pool
-from sim.fleet import Lengths
 from sim.fleet.reserved import HOURS, Reserved, cheapest_reserved, cost_with, day_between
 from sim.fleet.sizing import Objective, PoolSize
 from traces import ConfigError
@@ -121,34 +121,25 @@ def burst_price_of(text: str, reserved_price: float) -> float:
 
 
 def plan_day(
-    source: ProfileSource,
-    lengths: Lengths,
-    rates: Sequence[float],
-    objective: Objective,
-    *,
-    context: int,
-    burst_price: float,
-    check: SizeCheck | None = None,
+    source: ProfileSource, needs: Sequence[Need], *, burst_price: float, check: SizeCheck | None = None
 ) -> DayPlan:
     """Return the day's engines, by formula or with ``check`` simulated, and the cheapest number to reserve.
 
-    Raises ConfigError, Infeasible.
+    ``needs``: of each hour, at one objective. Raises ConfigError, Infeasible.
     """
     price = source.profile.cost_per_hour
     if price <= 0:
         raise ConfigError(f"--profile {source.name}: got no price, expected --prices with the reserved one")
-    sizes = tuple(size_pool(source.profile, lengths, rate, objective, context=context) for rate in rates)
-    simulated = (
-        () if check is None else _simulated(source, lengths, rates, objective, context=context, check=check)
-    )
+    sizes = tuple(need.size(source.profile) for need in needs)
+    simulated = () if check is None else _simulated(source, needs, check)
     needed = [each.provisioned for each in simulated or sizes]
     prices = {"reserved_price": price, "burst_price": burst_price}
     return DayPlan(
         profile=source.name,
         gpus_per_engine=source.profile.num_gpus,
-        rates=tuple(rates),
+        rates=tuple(need.rate_per_s for need in needs),
         sizes=sizes,
-        objective=objective,
+        objective=needs[0].objective,
         reserved_price=price,
         burst_price=burst_price,
         best=cheapest_reserved(needed, **prices),
@@ -158,20 +149,11 @@ def plan_day(
     )
 
 
-def _simulated(
-    source: ProfileSource,
-    lengths: Lengths,
-    rates: Sequence[float],
-    objective: Objective,
-    *,
-    context: int,
-    check: SizeCheck,
-) -> tuple[PoolPlan, ...]:
+def _simulated(source: ProfileSource, needs: Sequence[Need], check: SizeCheck) -> tuple[PoolPlan, ...]:
     """Return each hour's pool as simulation sizes it; hours of one rate are simulated once."""
     found = dict[float, PoolPlan]()
-    for rate in rates:
-        key = round(rate, 9)
-        if key in found:
-            continue
-        found[key] = plan_pool(source, lengths, rate, objective, context=context, check=check)
-    return tuple(found[round(rate, 9)] for rate in rates)
+    for need in needs:
+        rate = round(need.rate_per_s, 9)
+        if rate not in found:
+            found[rate] = plan_pool(source, need, check=check)
+    return tuple(found[round(need.rate_per_s, 9)] for need in needs)

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from replay.fleet.check.drawn_requests import Stream, drawn_rows
 from replay.fleet.check.routed import EnginePool, RoutedCheck, verify_routed
 from replay.fleet.check.steady import RunLength
+from replay.fleet.inputs.need import Need
 from replay.fleet.inputs.outside_fit import EngineLoad
 from replay.fleet.inputs.profiles import ProfileSource, of_context
 from replay.fleet.inputs.shared_prefixes import known_to
 from sim.fleet import Lengths
 from sim.fleet.routers import FleetPool, FleetRouter, RouterName, simulate_routed
-from sim.fleet.sizing import Infeasible, Objective
+from sim.fleet.sizing import Infeasible
 from sim.fleet.split import size_split
 
 COMPARED: tuple[RouterName, ...] = ("length", "spillover", "compress", "least-loaded", "random")
@@ -54,7 +55,6 @@ class Comparison:
     """What routers are compared on. ``spill``: requests per engine; ``factor``: of prompts that are cut."""
 
     threshold: int
-    context: int
     spill: float
     factor: float
     seed: int
@@ -62,22 +62,17 @@ class Comparison:
     with_engines: bool
 
 
-def routed_of(
-    sources: Sequence[ProfileSource],
-    lengths: Lengths,
-    rate_per_s: float,
-    objective: Objective,
-    *,
-    on: Comparison,
-) -> list[Routed]:
+def routed_of(sources: Sequence[ProfileSource], need: Need, *, on: Comparison) -> list[Routed]:
     """Return every router on a fleet of two pools that formulas size.
 
     The pools of ``by_slots`` and ``by_engines``: requests by the pool that had them, not by their length.
     Raises Infeasible where a pool cannot meet the objective, or has no requests.
     """
     profiles = (sources[0].profile, sources[-1].profile)
-    lengths = known_to(lengths, sources)
-    split = size_split(profiles, lengths, rate_per_s, objective, threshold=on.threshold, context=on.context)
+    lengths, rate_per_s = known_to(need.lengths, sources), need.rate_per_s
+    split = size_split(
+        profiles, lengths, rate_per_s, need.objective, threshold=on.threshold, context=need.context
+    )
     if split.short is None or split.long is None:
         raise Infeasible(f"--split {on.threshold}: got a pool without requests, expected some on both sides")
     short, long, _ = lengths.up_to(on.threshold)
@@ -87,7 +82,7 @@ def routed_of(
         EnginePool(source=of_context(source, limit), context=limit, engines=size.engines, slots=size.slots)
         for source, limit, size in (
             (sources[0], on.threshold, split.short),
-            (sources[-1], on.context, split.long),
+            (sources[-1], need.context, split.long),
         )
     ]
     stays = (on.asked.stay_s(short, split.short.service_s), on.asked.stay_s(long, split.long.service_s))
@@ -115,18 +110,17 @@ def routed_of(
 
 
 def routed_loads(
-    found: Sequence[Routed],
-    sources: Sequence[ProfileSource],
-    lengths: Lengths,
-    rate_per_s: float,
-    *,
-    on: Comparison,
+    found: Sequence[Routed], sources: Sequence[ProfileSource], need: Need, *, on: Comparison
 ) -> list[EngineLoad]:
     """Return the loads of an engine of each pool, by formula, where requests go by their length."""
-    short, long, share = lengths.up_to(on.threshold)
-    pools = ((sources[0], short, share, on.threshold), (sources[-1], long, 1 - share, on.context))
+    short, long, share = need.lengths.up_to(on.threshold)
+    pools = ((sources[0], short, share, on.threshold), (sources[-1], long, 1 - share, need.context))
     return [
-        EngineLoad.of_engines(source, part, rate_per_s * of_all, engines=number, context=longest)
+        EngineLoad.of_engines(
+            source,
+            replace(need, lengths=part, rate_per_s=need.rate_per_s * of_all, context=longest),
+            engines=number,
+        )
         for (source, part, of_all, longest), number in zip(pools, found[0].engines, strict=True)
         if part is not None
     ]

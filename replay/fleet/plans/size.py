@@ -11,13 +11,13 @@ from replay.fleet.check.fewest_engines import Counts, FleetRuns, is_long, terms
 from replay.fleet.check.pool import Verification, verify
 from replay.fleet.check.slo_limits import keeps
 from replay.fleet.check.steady import RunLength
-from replay.fleet.inputs.fleet_ranges import size_pool
+from replay.fleet.inputs.need import Need
 from replay.fleet.inputs.outside_fit import EngineLoad
 from replay.fleet.inputs.profiles import ProfileSource, of_context
 from replay.fleet.inputs.shared_prefixes import known_to
 from sim.fleet import GpuProfile, Lengths, provisioned, provisioned_for, share_enough
 from sim.fleet.energy import HOURS_PER_YEAR, Energy, energy
-from sim.fleet.sizing import UTILIZATION_CAP, Infeasible, Objective, PoolSize, pool_at
+from sim.fleet.sizing import UTILIZATION_CAP, Infeasible, Objective, PoolSize
 
 NO_CAP = 0.999
 """The share of the seats that may be taken where the formulas leave out the cap."""
@@ -37,9 +37,7 @@ class PoolPlan:
 
     name: str
     source: ProfileSource
-    lengths: Lengths
-    context: int
-    rate_per_s: float
+    need: Need
     share: float
     analytic: PoolSize
     engines: int
@@ -55,9 +53,7 @@ class PoolPlan:
     @property
     def at(self) -> PoolSize:
         """What the formulas say of the recommended number."""
-        return pool_at(
-            self.source.profile, self.lengths, self.rate_per_s, context=self.context, engines=self.engines
-        )
+        return self.need.at(self.source.profile, self.engines)
 
     @property
     def seats_bound_by(self) -> Literal["kv_cache", "max_num_seqs", "bandwidth"]:
@@ -65,7 +61,7 @@ class PoolPlan:
         profile, slots = self.source.profile, self.at.slots
         if not profile.reserves_context:
             return "kv_cache" if slots < profile.max_slots else "max_num_seqs"
-        return "kv_cache" if slots == profile.kv_limit(self.context) else "bandwidth"
+        return "kv_cache" if slots == profile.kv_limit(self.need.context) else "bandwidth"
 
     @property
     def verified(self) -> Verification | None:
@@ -108,7 +104,7 @@ class PoolPlan:
 
     @property
     def cost_per_year(self) -> float:
-        """Of all provisioned engines, in the prices' currency."""
+        """What all provisioned engines cost in a year, in the prices' currency."""
         return self.provisioned * self.source.profile.cost_per_hour * HOURS_PER_YEAR
 
     @property
@@ -124,7 +120,7 @@ class PoolPlan:
     @property
     def load(self) -> EngineLoad:
         """What one of its engines has: as simulated, where it was."""
-        load = EngineLoad.of_size(self.source, self.at, self.rate_per_s)
+        load = EngineLoad.of_size(self.source, self.at, self.need.rate_per_s)
         return load if self.verified is None else replace(load, active=self.verified.active)
 
     @property
@@ -133,7 +129,8 @@ class PoolPlan:
         return self._energy(self.source.profile)
 
     def _energy(self, profile: GpuProfile) -> Energy:
-        return energy(profile, self.lengths, self.rate_per_s, context=self.context, engines=self.engines)
+        need = self.need
+        return energy(profile, need.lengths, need.rate_per_s, context=need.context, engines=self.engines)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,40 +171,28 @@ class SizeCheck:
 
 
 def plan_pool(
-    source: ProfileSource,
-    lengths: Lengths,
-    rate_per_s: float,
-    objective: Objective,
-    *,
-    context: int,
-    check: SizeCheck | None,
-    name: str = "all",
-    share: float = 1.0,
+    source: ProfileSource, need: Need, *, check: SizeCheck | None, name: str = "all", share: float = 1.0
 ) -> PoolPlan:
     """Return a pool: sized by formulas, and simulated until the number is found that meets the objective.
 
-    ``check`` None: by formulas alone. ``lengths``: their arrivals are those that ``check`` simulates. Raises Infeasible
+    ``check`` None: by formulas alone. The arrivals of the lengths are those that ``check`` simulates. Raises Infeasible
     where the formulas find no size.
     """
-    check_length(source, lengths)
-    lengths = known_to(lengths, [source])
-    analytic = size_pool(source.profile, lengths, rate_per_s, objective, context=context)
+    check_length(source, need.lengths)
+    need, objective = replace(need, lengths=known_to(need.lengths, [source])), need.objective
+    analytic = need.size(source.profile)
     without = replace(objective, utilization_cap=max(objective.utilization_cap, NO_CAP))
-    uncapped = size_pool(source.profile, lengths, rate_per_s, without, context=context).engines
+    uncapped = replace(need, objective=without).size(source.profile).engines
     engines, runs = analytic.engines, None
     if check is not None:
-        runs = _runs(
-            source, lengths, rate_per_s, objective, service_s=analytic.service_s, check=check, share=share
-        )
+        runs = _runs(source, need, service_s=analytic.service_s, check=check, share=share)
         search = EngineSearch(runs=runs, is_smallest=check.smallest)
         (engines,) = search.found((analytic.engines,), guess=uncapped) or runs.last
     seen = {} if runs is None else runs.seen
     return PoolPlan(
         name=name,
         source=source,
-        lengths=lengths,
-        context=context,
-        rate_per_s=rate_per_s,
+        need=need,
         share=share,
         analytic=analytic,
         engines=engines,
@@ -218,31 +203,24 @@ def plan_pool(
         cap=objective.utilization_cap,
         uncapped=uncapped,
         is_smallest=check is not None and check.smallest,
-        unknown=() if check is None else check.unknown(lengths),
+        unknown=() if check is None else check.unknown(need.lengths),
     )
 
 
 def _runs(
-    source: ProfileSource,
-    lengths: Lengths,
-    rate_per_s: float,
-    objective: Objective,
-    *,
-    service_s: float,
-    check: SizeCheck,
-    share: float,
+    source: ProfileSource, need: Need, *, service_s: float, check: SizeCheck, share: float
 ) -> FleetRuns:
     """Return the simulations of a pool; the second run has its own seed, more load and more requests."""
-    stay = check.asked.stay_s(lengths, service_s)
+    lengths, stay = need.lengths, check.asked.stay_s(need.lengths, service_s)
 
     def tried_at(fleet: Counts, run: int) -> Verification:
-        rate, seed, asked = terms(rate_per_s, check.seed, check.asked, run=run, stay_s=stay)
+        rate, seed, asked = terms(need.rate_per_s, check.seed, check.asked, run=run, stay_s=stay)
         return verify(
             source, lengths, rate, engines=fleet[0], service_s=service_s, seed=seed, asked=asked, share=share
         )
 
-    long = is_long(rate_per_s, check.asked, stay_s=stay)
-    return FleetRuns(tried_at=tried_at, objective=objective, has_glances=long)
+    long = is_long(need.rate_per_s, check.asked, stay_s=stay)
+    return FleetRuns(tried_at=tried_at, objective=need.objective, has_glances=long)
 
 
 def check_length(source: ProfileSource, lengths: Lengths) -> None:
@@ -256,37 +234,27 @@ def check_length(source: ProfileSource, lengths: Lengths) -> None:
 
 
 def sized_fleet(
-    sources: Sequence[ProfileSource],
-    lengths: Lengths,
-    rate_per_s: float,
-    objective: Objective,
-    *,
-    context: int,
-    split: int | None,
-    check: SizeCheck | None,
+    sources: Sequence[ProfileSource], need: Need, *, split: int | None, check: SizeCheck | None
 ) -> FleetPlan:
     """Return a fleet of one pool, or of two for short and long requests; ``sources``: one, or one for each."""
-    parts = [("all", lengths, 1.0, context)] if split is None else list(_parts(lengths, split, context))
+    parts = [("all", 1.0, need)] if split is None else list(_parts(need, split))
     pools = [
         plan_pool(
-            of_context(sources[0] if name != "long" else sources[-1], longest),
+            of_context(sources[0] if name != "long" else sources[-1], part.context),
             part,
-            rate_per_s * share,
-            objective,
-            context=longest,
             check=check,
             name=name,
             share=share,
         )
-        for name, part, share, longest in parts
+        for name, share, part in parts
     ]
-    return FleetPlan(pools=tuple(pools), objective=objective, rate_per_s=rate_per_s)
+    return FleetPlan(pools=tuple(pools), objective=need.objective, rate_per_s=need.rate_per_s)
 
 
-def _parts(lengths: Lengths, split: int, context: int) -> Iterator[tuple[str, Lengths, float, int]]:
-    """Yield (name, requests, share of all, longest) of the pools for short and for long requests, empty ones not."""
-    short, long, share = lengths.up_to(split)
+def _parts(need: Need, split: int) -> Iterator[tuple[str, float, Need]]:
+    """Yield (name, share of all, need) of the pools for short and for long requests, empty ones not."""
+    short, long, share = need.lengths.up_to(split)
     if short is not None:
-        yield "short", short, share, split
+        yield "short", share, replace(need, lengths=short, rate_per_s=need.rate_per_s * share, context=split)
     if long is not None:
-        yield "long", long, 1 - share, context
+        yield "long", 1 - share, replace(need, lengths=long, rate_per_s=need.rate_per_s * (1 - share))

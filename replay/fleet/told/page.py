@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from replay.fleet.check.pool import Verification
 from replay.fleet.check.slo_limits import Limit, limits_of
 from replay.fleet.check.steady import BatchedMean
-from replay.fleet.inputs.fleet_ranges import size_pool
+from replay.fleet.inputs.need import Need
 from replay.fleet.inputs.profiles import ProfileSource
 from replay.fleet.plans.costs import per_year
 from replay.fleet.plans.length_splits import splits_of
@@ -21,7 +21,7 @@ from replay.fleet.told.headline import headlines
 from replay.fleet.told.split_text import split_headline
 from replay.fleet.told.text import NOISE, broken_text, cost_per_hour, error_lines, gpus_text
 from sim.fleet import GpuProfile, Lengths
-from sim.fleet.sizing import Infeasible, Objective
+from sim.fleet.sizing import Infeasible
 from traces import pages, shown_time, tool_version, write_text
 
 Floats = NDArray[np.float64]
@@ -47,18 +47,15 @@ class Swing:
 
 
 def write_page(
-    path: Path,
-    plan: FleetPlan,
-    sources: Sequence[ProfileSource],
-    lengths: Lengths,
-    *,
-    context: int,
-    split: int | None,
+    path: Path, plan: FleetPlan, *, one_pool: tuple[Sequence[ProfileSource], Need] | None = None
 ) -> None:
-    """Write the page. Raises ConfigError where the file cannot be written."""
+    """Write the page. Raises ConfigError where the file cannot be written.
+
+    ``one_pool``: the profiles and the need of a fleet of one pool, beside which splits are drawn.
+    """
     more = [_tornado(plan)]
-    if split is None:
-        more.append(_front(sources, lengths, plan, context=context))
+    if one_pool is not None:
+        more.append(_front(*one_pool))
     write_text(path, pages.render(page_of(plan, more)), option="--report")
 
 
@@ -163,7 +160,7 @@ def _pools(plan: FleetPlan) -> pages.PageSection:
         seen = pool.verified
         sizes.append(
             [
-                *(pool.name, pool.source.name, f"{pool.rate_per_s:.4g}", f"{pool.context:,}"),
+                *(pool.name, pool.source.name, f"{pool.need.rate_per_s:.4g}", f"{pool.need.context:,}"),
                 *(f"{pool.at.slots:,}", f"{pool.analytic.engines:,}", f"{pool.provisioned:,}"),
             ]
         )
@@ -206,7 +203,8 @@ def _load(plan: FleetPlan) -> pages.PageSection:
     for factor in LOADS:
         engines = 0
         for pool in plan.pools:
-            size = _size(pool.source.profile, pool, plan.objective, rate=pool.rate_per_s * float(factor))
+            rate = pool.need.rate_per_s * float(factor)
+            size = _size(pool.source.profile, replace(pool.need, rate_per_s=rate, objective=plan.objective))
             engines += size if size is not None else 0
         totals.append(engines)
     rates = LOADS * plan.rate_per_s
@@ -230,9 +228,9 @@ def _load(plan: FleetPlan) -> pages.PageSection:
     return pages.PageSection(title="Cost against load", anchor="load", lead=lead, parts=parts)
 
 
-def _size(profile: GpuProfile, pool: PoolPlan, objective: Objective, *, rate: float) -> int | None:
+def _size(profile: GpuProfile, need: Need) -> int | None:
     try:
-        return size_pool(profile, pool.lengths, rate, objective, context=pool.context).provisioned
+        return need.size(profile).provisioned
     except Infeasible:
         return None
 
@@ -249,15 +247,18 @@ def swings_of(plan: FleetPlan) -> list[Swing]:
             kwargs = {
                 name: type(getattr(profile, name))(getattr(profile, name) * by) for name, by in change.items()
             }
-            objective = replace(plan.objective, ttft_p99_s=plan.objective.ttft_p99_s * limit)
-            stretched = replace(
-                pool,
-                lengths=Lengths(
-                    input_tokens=pool.lengths.input_tokens,
-                    output_tokens=np.maximum(pool.lengths.output_tokens * longer, 1.0),
-                ),
+            lengths = pool.need.lengths
+            stretched = Lengths(
+                input_tokens=lengths.input_tokens,
+                output_tokens=np.maximum(lengths.output_tokens * longer, 1.0),
             )
-            size = _size(replace(profile, **kwargs), stretched, objective, rate=pool.rate_per_s * rate)
+            need = replace(
+                pool.need,
+                lengths=stretched,
+                rate_per_s=pool.need.rate_per_s * rate,
+                objective=replace(plan.objective, ttft_p99_s=plan.objective.ttft_p99_s * limit),
+            )
+            size = _size(replace(profile, **kwargs), need)
             if size is None:
                 return None
             total += size
@@ -320,11 +321,9 @@ def _bar(swing: Swing, base: int, reach: int) -> pages.Markup | None:
     )
 
 
-def _front(
-    sources: Sequence[ProfileSource], lengths: Lengths, plan: FleetPlan, *, context: int
-) -> pages.PageSection:
+def _front(sources: Sequence[ProfileSource], need: Need) -> pages.PageSection:
     """Draw cost and TTFT of every threshold between two pools, by formula."""
-    found = splits_of(sources, lengths, plan.rate_per_s, plan.objective, context=context, factors=(1.0,))
+    found = splits_of(sources, need, factors=(1.0,))
     splits = found.splits
     cost = np.array([found.amount(each) for each in splits], dtype=np.float64)
     ttft = np.array([each.ttft_p99_s * 1e3 for each in splits])

@@ -97,8 +97,8 @@ def _column(pool: PoolPlan, objective: Objective, *, is_judged: bool) -> dict[st
     cells = {
         "pool": pool.name,
         "profile": pool.source.name,
-        "requests/s": f"{pool.rate_per_s:.4g}",
-        "longest request": f"{pool.context:,}",
+        "requests/s": f"{pool.need.rate_per_s:.4g}",
+        "longest request": f"{pool.need.context:,}",
         **_seats(pool),
         "engines by formula": f"{analytic.engines:,} ({analytic.binding})",
         ("  the last tried" if pool.is_met(objective) is False else "  recommended"): f"{pool.engines:,}",
@@ -338,8 +338,8 @@ def _pool(pool: PoolPlan, objective: Objective) -> dict[str, object]:
     return {
         "name": pool.name,
         "profile": pool.source.name,
-        "context": pool.context,
-        "rate": pool.rate_per_s,
+        "context": pool.need.context,
+        "rate": pool.need.rate_per_s,
         "share": pool.share,
         "engines": pool.engines,
         "gpus": pool.gpus,

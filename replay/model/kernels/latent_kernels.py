@@ -24,7 +24,7 @@ HOPPER, BLACKWELL, BLACKWELL_RTX = 9, 10, 12
 FLASHINFER_BLOCK = 32
 """Tokens of a block of dense latent attention on Blackwell: FLASHINFER_MLA takes 32 and 64 (mla/flashinfer_mla.py)."""
 FORCED_BLOCK = 64
-"""Of dense latent attention on Hopper and Blackwell (up to 0.17, platforms/cuda.py:check_and_update_config)."""
+"""Tokens of a block of dense latent attention on Hopper and Blackwell up to 0.17 (cuda.py:check_and_update_config)."""
 FORCES_BLOCKS_UP_TO = 17
 FLASHINFER_NOPE = ((19, (64, 128, 192)), (18, (64, 128)), (0, (128,)))
 """From a version 0.N on: the widths of a key without its rotary part that FLASHINFER_MLA takes."""

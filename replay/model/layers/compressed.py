@@ -63,11 +63,11 @@ def _shared_key(text: ModelFields, attention: Attention) -> SharedKeyAttention:
         num_kv_heads=1,
         head_dim=attention.head_dim,
         v_head_dim=attention.head_dim,
-        q_lora_rank=text.needed("q_lora_rank"),
-        kv_lora_rank=attention.head_dim - rope,
+        q_latent_rank=text.needed("q_lora_rank"),
+        kv_latent_rank=attention.head_dim - rope,
         rope_head_dim=rope,
         o_groups=text.needed("o_groups"),
-        o_lora_rank=text.needed("o_lora_rank"),
+        o_latent_rank=text.needed("o_lora_rank"),
     )
 
 
@@ -106,7 +106,7 @@ def _indexer(text: ModelFields, attention: SharedKeyAttention) -> Indexer:
         head_dim=width,
         top_k=text.needed("index_topk"),
         entry_bytes=indexer_entry_bytes(width),
-        parameters=attention.q_lora_rank * heads * width
+        parameters=attention.q_latent_rank * heads * width
         + text.needed("hidden_size") * heads
         + own.parameters,
     )

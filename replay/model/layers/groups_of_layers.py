@@ -205,14 +205,14 @@ def _spec(layers: CachedLayers, block_size: int) -> _Spec:
 def _merged(specs: Sequence[_Spec]) -> list[_Spec]:
     """Return specs with those that differ in their number of layers alone as one (the buckets of equal specs)."""
     counts: Counter[_Spec] = Counter()
-    drafting = set()
+    with_mtp = set()
     for each in specs:
         bare = replace(each, layers=replace(each.layers, count=0, has_mtp=False))
         counts[bare] += each.layers.count
         if each.layers.has_mtp:
-            drafting.add(bare)
+            with_mtp.add(bare)
     return [
-        replace(each, layers=replace(each.layers, count=count, has_mtp=each in drafting))
+        replace(each, layers=replace(each.layers, count=count, has_mtp=each in with_mtp))
         for each, count in counts.items()
     ]
 
@@ -289,20 +289,20 @@ def cached_layers(
     shape: ModelShape,
     *,
     tp: int = 1,
-    num_drafts: int = 0,
-    drafting: Sequence[Mixer] = (),
+    num_lookahead: int = 0,
+    appended: Sequence[Mixer] = (),
     version: str = DEFAULT_VERSION,
     gpu: Gpu | None = None,
 ) -> tuple[CachedLayers, ...]:
     """Return what the layers of a model keep on one of ``tp`` GPUs, in the order of the first of each kind.
 
     An indexer's cache is a layer of its own, of one head, that keeps everything (deepseek_v2.py:
-    DeepseekV32IndexerCache). ``num_drafts``: per request and step. ``drafting``: the layers that draft, behind
-    the model's own. ``version``: vLLM's; with ``gpu`` it says which kernels save states inside chunks.
+    DeepseekV32IndexerCache). ``num_lookahead``: drafts per request and step. ``appended``: the layers that draft,
+    behind the model's own. ``version``: vLLM's; with ``gpu`` it says which kernels save states inside chunks.
     """
     found: list[CachedLayers] = []
-    last = drafting[-1] if drafting else None
-    for each in (*shape.mixers, *drafting):
+    last = appended[-1] if appended else None
+    for each in (*shape.mixers, *appended):
         attention, state = each.attention, each.state
         if attention is not None and attention.reads_other_layers:
             continue
@@ -310,7 +310,9 @@ def cached_layers(
             kind=each.kind,
             count=each.num_layers,
             token_bytes=round(shape.token_bytes(each, tp)),
-            state_bytes=state.bytes_per_request(tp, dtype_bytes=shape.dtype_bytes, num_drafts=num_drafts)
+            state_bytes=state.bytes_per_request(
+                tp, dtype_bytes=shape.dtype_bytes, num_lookahead=num_lookahead
+            )
             if state
             else 0,
             window=each.window if each.kind == "sliding" else 0,

@@ -172,4 +172,4 @@ SPELLINGS: Mapping[str, Callable[[ModelFields], Fields]] = {
     "jamba": jamba,
     "longcat_flash": longcat,
 }
-"""By model type."""
+"""What reads a model's layers, by model type."""

@@ -155,7 +155,7 @@ def _block_parameters(text: ModelFields, *, num_hybrid: int, hidden: int) -> int
     blocks, rank = text.integer("num_mem_blocks") or 1, text.integer("adapter_rank") or 0
     width, inner = text.integer("attention_hidden_size") or 2 * hidden, text.needed("intermediate_size")
     block = 3 * width * width + width * hidden + 3 * hidden * inner
-    adapter = rank * (hidden + 2 * inner)
+    low_rank = rank * (hidden + 2 * inner)
     if text.flag("use_shared_attention_adapter"):
-        adapter += 3 * rank * 2 * width
-    return min(blocks, num_hybrid) * block + num_hybrid * (hidden * hidden + adapter)
+        low_rank += 3 * rank * 2 * width
+    return min(blocks, num_hybrid) * block + num_hybrid * (hidden * hidden + low_rank)

@@ -175,7 +175,7 @@ def _attention(attention: Attention, hidden: int) -> list[tuple[str, tuple[str, 
             ),
             ("attn_post_proj", _spelled(_ATTENTION, _OUTPUTS), hidden * values),
         ]
-    rank, latent, rotary = attention.q_lora_rank, attention.kv_lora_rank, attention.rope_head_dim
+    rank, latent, rotary = attention.q_latent_rank, attention.kv_latent_rank, attention.rope_head_dim
     brought_up = queries - attention.num_heads * rotary + values
     return [
         ("latent", _spelled(_ATTENTION, ("q_a_proj", "fused_qkv_a_proj")), hidden * rank),

@@ -163,7 +163,7 @@ def _gemma3(vision: ModelFields, fields: ModelFields) -> VisionTower:
         merge=max(patches // tokens, 1),
         projector=((tower.hidden_size, text_width(fields)),),
         splits_projector=False,
-        shares_out_images=False,
+        has_data_mode=False,
         position_parameters=patches * tower.hidden_size,
     )
 
@@ -179,8 +179,8 @@ def _gemma4(vision: ModelFields, fields: ModelFields) -> VisionTower:
         projector=((tower.hidden_size, text_width(fields)),),
         is_split=False,
         splits_projector=False,
-        shares_out_images=False,
-        largest_image=GEMMA4_LARGEST,
+        has_data_mode=False,
+        max_tokens_per_item=GEMMA4_LARGEST,
         is_largest_known=True,
         position_parameters=AXES * vision.needed("position_embedding_size") * tower.hidden_size,
     )
@@ -226,7 +226,7 @@ def _internvl_chat(vision: ModelFields, fields: ModelFields) -> VisionTower:
 
 def _internvl(vision: ModelFields, fields: ModelFields) -> VisionTower:
     """Read the same as transformers writes it, whose attention every GPU has as a whole (interns1_vit.py)."""
-    return replace(_internvl_chat(vision, fields), splits_attention=False, shares_out_images=False)
+    return replace(_internvl_chat(vision, fields), splits_attention=False, has_data_mode=False)
 
 
 def _pixtral(vision: ModelFields, fields: ModelFields) -> VisionTower:
@@ -244,7 +244,7 @@ def _pixtral(vision: ModelFields, fields: ModelFields) -> VisionTower:
         merge=merge,
         projector=(*merger, (tower.hidden_size, text), (text, text)),
         whole_products=len(merger),
-        shares_out_images=False,
+        has_data_mode=False,
     )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-MMEncoderTPMode = Literal["weights", "data"]
+TowerTPMode = Literal["weights", "data"]
 """vLLM's ``--mm-encoder-tp-mode``: tensor parallelism splits a tower's layers, or its GPUs share the images out."""
 
-LARGEST_IMAGE = 16_384
+MAX_TOKENS_PER_ITEM = 16_384
 """Tokens of the largest image that processors make (Qwen2-VL's and Qwen3-VL's ``max_pixels``)."""
 
 
@@ -24,9 +24,9 @@ class VisionTower:
     ``is_split``: tensor parallelism shares out its layers; ``splits_projector``: and its projector, but for its first
     ``whole_products``; ``splits_patches``: and the product that takes patches in; without ``splits_attention`` the MLPs
     alone.
-    ``shares_out_images``: it knows ``--mm-encoder-tp-mode data``; ``falls_back_to_data``: and has it, too, where heads
-    cannot be divided. ``largest_image``: tokens of the largest one that its processor makes, ``is_largest_known`` where
-    that is its own and not what is usual.
+    ``has_data_mode``: it knows ``--mm-encoder-tp-mode data``; ``falls_back_to_data``: and has it, too, where heads
+    cannot be divided. ``max_tokens_per_item``: tokens of the largest image that its processor makes,
+    ``is_largest_known`` where that is its own and not what is usual.
     ``position_parameters``: of embeddings of places, which every GPU has whole.
     """
 
@@ -49,9 +49,9 @@ class VisionTower:
     whole_products: int = 0
     splits_patches: bool = False
     splits_attention: bool = True
-    shares_out_images: bool = True
+    has_data_mode: bool = True
     falls_back_to_data: bool = False
-    largest_image: int = LARGEST_IMAGE
+    max_tokens_per_item: int = MAX_TOKENS_PER_ITEM
     is_largest_known: bool = False
     position_parameters: int = 0
 
@@ -73,7 +73,7 @@ class VisionTower:
         divided.
         """
         is_whole = not self.is_split or self.num_heads % tp != 0
-        return 1 if is_whole or (is_data and self.shares_out_images) else tp
+        return 1 if is_whole or (is_data and self.has_data_mode) else tp
 
     def attention_ranks(self, ranks: int) -> int:
         """Return over how many of the GPUs that split its layers the heads of attention are split."""

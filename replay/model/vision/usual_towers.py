@@ -19,7 +19,7 @@ FEATURE_LAYER = -2
 
 def llava(vision: ModelFields, fields: ModelFields) -> VisionTower:
     """LLaVA and LLaVA-NeXT: CLIP or SigLIP up to the layer whose outputs are taken, an MLP (llava.py, clip.py)."""
-    tower, text = _encoder(vision), text_width(fields)
+    tower, text = _clip_or_siglip(vision), text_width(fields)
     layer = fields.values.get("vision_feature_layer", FEATURE_LAYER)
     if type(layer) is not int or not -tower.num_layers <= layer <= tower.num_layers:
         fields.fail("vision_feature_layer", got=str(layer), expected="the number of one layer")
@@ -38,14 +38,14 @@ def llava_onevision(vision: ModelFields, fields: ModelFields) -> VisionTower:
 
 def paligemma(vision: ModelFields, fields: ModelFields) -> VisionTower:
     """PaliGemma: SigLIP and one product (paligemma.py)."""
-    tower = _encoder(vision)
+    tower = _clip_or_siglip(vision)
     out = vision.integer("projection_dim") or text_width(fields)
     return replace(tower, projector=((tower.hidden_size, out),), splits_projector=False)
 
 
 def cohere2_vision(vision: ModelFields, fields: ModelFields) -> VisionTower:
     """Command with eyes: SigLIP, patches shuffled together, a gated MLP (cohere2_vision.py)."""
-    tower, factor = _encoder(vision), fields.integer("downsample_factor") or 2
+    tower, factor = _clip_or_siglip(vision), fields.integer("downsample_factor") or 2
     inner, merge = fields.needed("alignment_intermediate_size"), factor**2
     return replace(
         tower,
@@ -56,14 +56,14 @@ def cohere2_vision(vision: ModelFields, fields: ModelFields) -> VisionTower:
 
 def idefics3(vision: ModelFields, fields: ModelFields) -> VisionTower:
     """Idefics 3 and SmolVLM: SigLIP in tiles, ``scale_factor`` squared patches in one, a product (idefics3.py)."""
-    tower, merge = _encoder(vision), (fields.integer("scale_factor") or 2) ** 2
+    tower, merge = _clip_or_siglip(vision), (fields.integer("scale_factor") or 2) ** 2
     joined = ((tower.hidden_size * merge, text_width(fields)),)
     return replace(tower, merge=merge, projector=joined, splits_projector=False)
 
 
 def paddleocr_vl(vision: ModelFields, fields: ModelFields) -> VisionTower:
     """PaddleOCR-VL: SigLIP on images as they are, 2 x 2 patches in one, an MLP on every GPU (paddleocr_vl.py)."""
-    tower, merge = _encoder(vision), (vision.integer("spatial_merge_size") or 2) ** 2
+    tower, merge = _clip_or_siglip(vision), (vision.integer("spatial_merge_size") or 2) ** 2
     joined = tower.hidden_size * merge
     return replace(
         tower,
@@ -95,7 +95,7 @@ def glm_ocr(vision: ModelFields, fields: ModelFields) -> VisionTower:
     )
 
 
-def _encoder(vision: ModelFields) -> VisionTower:
+def _clip_or_siglip(vision: ModelFields) -> VisionTower:
     """Return a CLIP or SigLIP on squares of one size; CLIP has a class token, and a place for it."""
     vision = vision.completed(SIGLIP)
     tower = plain(vision)
@@ -105,6 +105,6 @@ def _encoder(vision: ModelFields) -> VisionTower:
         tower,
         tile_patches=patches,
         class_tokens=class_tokens,
-        shares_out_images=False,
+        has_data_mode=False,
         position_parameters=(patches + class_tokens) * tower.hidden_size,
     )

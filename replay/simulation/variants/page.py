@@ -20,7 +20,7 @@ MOST_KEYS = 3
 MOST_CURVES = 5
 """Variants whose distributions are drawn over each other; more have no colours of their own."""
 STATISTICS = (("p50", "median"), ("p99", "simulated"))
-"""Of each latency, with the mark's CSS class."""
+"""What is drawn of each latency, with the mark's CSS class."""
 GOOD, BAD = ("stable",), ("overloaded", "metastable")
 """The colours of verdicts: good or bad."""
 

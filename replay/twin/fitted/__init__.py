@@ -2,86 +2,47 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from traces.strict.lazy_door import homes_of, opened
+
 if TYPE_CHECKING:
-    from replay.twin.fitted.fitted_on import FittedLoad, FittedOn, Flag
-    from replay.twin.fitted.fitted_range import (
-        FittedRange,
-        Range,
-        extrapolation_note,
-        open_loop_rate,
-        range_of,
-        union,
-        ways_beyond,
-    )
-    from replay.twin.fitted.held_out import FAR, HeldOut
-    from replay.twin.fitted.leaves import AskedServer, outside_note, same_version, ways_out
-    from replay.twin.fitted.pace import MOST, Pace
-    from replay.twin.fitted.written_server import NamedServer, named_server, text_with_server
-    from replay.twin.keys.fitted_on_keys import FLAGS
+    from replay.twin.fitted.fitted_on import FittedLoad as FittedLoad
+    from replay.twin.fitted.fitted_on import FittedOn as FittedOn
+    from replay.twin.fitted.fitted_on import Flag as Flag
+    from replay.twin.fitted.fitted_range import FittedRange as FittedRange
+    from replay.twin.fitted.fitted_range import Range as Range
+    from replay.twin.fitted.fitted_range import extrapolation_note as extrapolation_note
+    from replay.twin.fitted.fitted_range import open_loop_rate as open_loop_rate
+    from replay.twin.fitted.fitted_range import range_of as range_of
+    from replay.twin.fitted.fitted_range import union as union
+    from replay.twin.fitted.fitted_range import ways_beyond as ways_beyond
+    from replay.twin.fitted.held_out import FAR as FAR
+    from replay.twin.fitted.held_out import HeldOut as HeldOut
+    from replay.twin.fitted.leaves import AskedServer as AskedServer
+    from replay.twin.fitted.leaves import outside_note as outside_note
+    from replay.twin.fitted.leaves import same_version as same_version
+    from replay.twin.fitted.leaves import ways_out as ways_out
+    from replay.twin.fitted.pace import MOST as MOST
+    from replay.twin.fitted.pace import Pace as Pace
+    from replay.twin.fitted.written_server import NamedServer as NamedServer
+    from replay.twin.fitted.written_server import named_server as named_server
+    from replay.twin.fitted.written_server import text_with_server as text_with_server
+    from replay.twin.keys.fitted_on_keys import FLAGS as FLAGS
 
-__all__ = [
-    "FAR",
-    "FLAGS",
-    "MOST",
-    "AskedServer",
-    "FittedLoad",
-    "FittedOn",
-    "FittedRange",
-    "Flag",
-    "HeldOut",
-    "NamedServer",
-    "Pace",
-    "Range",
-    "extrapolation_note",
-    "named_server",
-    "open_loop_rate",
-    "outside_note",
-    "range_of",
-    "same_version",
-    "text_with_server",
-    "union",
-    "ways_beyond",
-    "ways_out",
-]
-
-_HOMES = {
-    "FLAGS": "replay.twin.keys.fitted_on_keys",
-    "Flag": "replay.twin.fitted.fitted_on",
-    "same_version": "replay.twin.fitted.leaves",
-    "ways_beyond": "replay.twin.fitted.fitted_range",
-    "AskedServer": "replay.twin.fitted.leaves",
-    "FittedLoad": "replay.twin.fitted.fitted_on",
-    "FittedOn": "replay.twin.fitted.fitted_on",
-    "outside_note": "replay.twin.fitted.leaves",
-    "ways_out": "replay.twin.fitted.leaves",
-    "FAR": "replay.twin.fitted.held_out",
-    "HeldOut": "replay.twin.fitted.held_out",
-    "FittedRange": "replay.twin.fitted.fitted_range",
-    "NamedServer": "replay.twin.fitted.written_server",
-    "named_server": "replay.twin.fitted.written_server",
-    "text_with_server": "replay.twin.fitted.written_server",
-    "MOST": "replay.twin.fitted.pace",
-    "Pace": "replay.twin.fitted.pace",
-    "Range": "replay.twin.fitted.fitted_range",
-    "extrapolation_note": "replay.twin.fitted.fitted_range",
-    "open_loop_rate": "replay.twin.fitted.fitted_range",
-    "range_of": "replay.twin.fitted.fitted_range",
-    "union": "replay.twin.fitted.fitted_range",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Import a public name from its module when it is first asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'replay.twin.fitted' has no attribute {name!r}")
-    value: object = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """Return what this room offers, for whoever looks around in a shell."""
-    return sorted(__all__)
+_HOMES = homes_of(
+    {
+        "replay.twin.fitted.fitted_on": "FittedLoad FittedOn Flag",
+        "replay.twin.fitted.fitted_range": (
+            "extrapolation_note FittedRange open_loop_rate Range range_of union ways_beyond"
+        ),
+        "replay.twin.fitted.held_out": "FAR HeldOut",
+        "replay.twin.fitted.leaves": "AskedServer outside_note same_version ways_out",
+        "replay.twin.fitted.pace": "MOST Pace",
+        "replay.twin.fitted.written_server": "named_server NamedServer text_with_server",
+        "replay.twin.keys.fitted_on_keys": "FLAGS",
+    }
+)
+"""Where each name of the door is at home."""
+__all__ = list(_HOMES)
+__getattr__, __dir__ = opened(__name__, _HOMES)

@@ -264,7 +264,7 @@ CLUSTER: Sayings = {
     "retries.timeout_us": "Time after which a client gives up an attempt, µs, if the trace gives its request no "
     "deadline; 0: never.",
 }
-"""By the path below ``cluster``. Light: who reads it compiles nothing."""
+"""What each key means, by its path below ``cluster``. Light: who reads it compiles nothing."""
 
 
 def cluster_keys() -> tuple[Key, ...]:

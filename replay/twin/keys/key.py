@@ -74,7 +74,7 @@ class KeyText:
 Sayings = dict[str, str | KeyText]
 """Meanings by the keys' paths below their section, in the order of the reference page."""
 Holders = Mapping[str, tuple[type[Any], ...]]
-"""By the path of a section, the dataclasses whose fields hold its values: of a section with policies, each one's."""
+"""The dataclasses whose fields hold a section's values, by its path; a section with policies has one for each."""
 
 _KINDS: Mapping[object, Kind] = {
     **{int: "integer", bool: "boolean", float: "number", str: "text"},

@@ -156,20 +156,24 @@ def _without_chunks(
     return replace(found, notes=(*found.notes, note))
 
 
-def _serving_of(
-    engine: EngineSettings, *, is_undivided: bool, drafter: Drafter | None, match_unit: int | None
+def serving_of(
+    engine: EngineSettings, *, is_undivided: bool, drafter: Drafter | None, match_unit: int | None = None
 ) -> Serving:
-    """Return what of an engine bears on how layers are dealt out."""
+    """Return what of an engine bears on its memory, and on how layers are dealt out."""
     from replay.model.gpu_memory import Serving
 
     return Serving(
         block_size=engine.block_size,
+        max_num_batched_tokens=engine.max_num_batched_tokens,
+        max_num_seqs=engine.max_num_seqs,
         enable_prefix_caching=engine.enable_prefix_caching,
         disable_hybrid_kv_cache_manager=is_undivided,
         num_speculative_tokens=engine.num_speculative_tokens,
         drafter=drafter,
         vllm_version=engine.vllm_version,
         prefix_match_unit=match_unit,
+        language_model_only=engine.language_model_only,
+        enforce_eager=engine.enforce_eager,
     )
 
 
@@ -188,7 +192,7 @@ def _dealt(
     ``hardware`` says which kernels there are, the engine's ``section`` the ``prefix_match_unit``: for states alone.
     """
     unit, gpu = written_unit(section), hardware.gpu if hardware else None
-    serving = _serving_of(engine, is_undivided=is_undivided, drafter=drafter, match_unit=unit)
+    serving = serving_of(engine, is_undivided=is_undivided, drafter=drafter, match_unit=unit)
     layers = dealt_of(shape, tp=tp, serving=serving, gpu=gpu)
     notes, ahead = [], engine.num_prefill_lookahead_tokens
     if drafter is not None:

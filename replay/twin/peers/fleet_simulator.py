@@ -51,7 +51,7 @@ _FLAGS: Final[Mapping[str, str]] = {
     "total-kv-blks": "engine.num_gpu_blocks",
     "calibration-ctx": "calibration_context of a profile (vtwin fleet profile)",
 }
-"""By an argument without dashes before it, our option, key or sentence."""
+"""Our option, key or sentence, by an argument without its dashes."""
 _COMMON: Final = ("out", "gpus", "max-ctx", "gamma")
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {

@@ -77,7 +77,7 @@ _RULES: Final = (
     (r"--metrics_config_write_metrics", "not needed here: figures are worked out always"),
     (r"--metrics_config_.*(wandb).*", f"{_ABSENT}: results are files and pages, sent nowhere"),
 )
-"""By flag (a pattern), a key of TWIN.yaml, or a sentence with our options."""
+"""A key of TWIN.yaml or a sentence with our options, by flag (a pattern)."""
 
 
 def of_vidur(flag: str) -> str:

@@ -33,7 +33,7 @@ from replay.twin.kv_cache.groups import (
     with_groups,
 )
 from replay.twin.kv_cache.match_unit import with_match_unit
-from replay.twin.kv_cache.of_model import GroupsOfModel, groups_of_model
+from replay.twin.kv_cache.of_model import GroupsOfModel, groups_of_model, serving_of
 from replay.twin.kv_cache.offload import Offloaded, rules_of_tier, with_offload
 from replay.twin.kv_cache.retention_interval import with_retention
 from replay.twin.latency import Chosen, check_keys, read_latency
@@ -169,7 +169,6 @@ def _engine_of(
         engine,
         *_sized_by(root, chosen, server, hardware=hardware),
         hardware=hardware,
-        vllm_version=server.vllm_version,
         of_model=of_model,
     )
     offloaded = Offloaded(chosen.shape, of_model.bytes_per_block)
@@ -302,7 +301,6 @@ def _with_blocks(
     shape: ModelShape | None,
     *,
     hardware: Hardware | None,
-    vllm_version: str,
     of_model: GroupsOfModel,
 ) -> tuple[EngineSettings, tuple[str, ...]]:
     """Return the engine with a KV cache, if it had none, and the note that says where its size is from.
@@ -318,10 +316,7 @@ def _with_blocks(
             capacity = capacity_of(
                 shape,
                 hardware,
-                engine=engine,
-                vllm_version=vllm_version,
-                disables_hybrid=of_model.is_undivided,
-                drafter=of_model.drafter,
+                serving=serving_of(engine, is_undivided=of_model.is_undivided, drafter=of_model.drafter),
             )
         except ConfigError:
             if recorded is None:

@@ -12,11 +12,10 @@ from replay.model.hf_config import read_model_config
 from replay.twin.config_keys import RULES_VERSION
 from replay.twin.defaults_write import quoted
 from replay.twin.engine_defaults import LIMITS, Server, with_defaults
-from replay.twin.image_encoder import WHOLE
 from replay.twin.kv_cache.groups import DISABLED, DRAFT_MODEL, METHOD
 from replay.twin.kv_cache.match_unit import UNIT
 from replay.twin.placeholder import PLACEHOLDER
-from replay.twin.start.image_tags import NO_RELEASE
+from replay.twin.start.container_tags import NO_RELEASE
 from replay.twin.start.manifests import INSTANCES
 from replay.twin.start.model_and_gpu import config_at_hand, model_of
 from replay.twin.start.serve_flags import Flag, Served, parse_serve
@@ -30,6 +29,7 @@ from traces.strict.secrets import quoted_flag, redact_url
 if TYPE_CHECKING:
     from traces import Header, ServerInfo
 
+CHUNKS_OFF = "disable_chunked_mm_input"
 GUESS = f"{{{', '.join(f'{name}: {value}' for name, value in PLACEHOLDER.items())}}}"
 """µs, of no server: where the search of a fit starts."""
 
@@ -46,7 +46,7 @@ class Start:
 
     ``hardware`` and ``latency``: keys of these sections, for a twin that names the GPU; ``coefficients_notes``: what
     to tell of them where it does not. ``servers``: of this kind, behind one address. ``vllm_version``: as it is said;
-    another one than the known ones has a note. ``image_version``: vLLM's, of the command's container or package.
+    another one than the known ones has a note. ``packaged_version``: vLLM's, of the command's container or package.
     """
 
     engine: Mapping[str, object]
@@ -58,7 +58,7 @@ class Start:
     vllm_version: str | None = None
     notes: tuple[str, ...] = ()
     coefficients_notes: tuple[str, ...] = ()
-    image_version: str | None = None
+    packaged_version: str | None = None
 
     @property
     def known_version(self) -> str | None:
@@ -89,7 +89,7 @@ def start_from_serve(command: str) -> Start:
         notes=(*(_note_of(flag) for flag in served.others if not flag.key), *told),
         coefficients_notes=tuple(_note_of(flag) for flag in served.others if flag.key),
         servers=served.instances,
-        image_version=served.version,
+        packaged_version=served.version,
     )
 
 
@@ -180,7 +180,7 @@ def merged(command: Start, header: Start) -> Start:
         vllm_version=version,
         notes=tuple(dict.fromkeys((*notes, *header.notes))),
         coefficients_notes=tuple(dict.fromkeys((*command.coefficients_notes, *header.coefficients_notes))),
-        image_version=command.image_version,
+        packaged_version=command.packaged_version,
     )
 
 
@@ -198,8 +198,8 @@ def named(
             for note in start.notes
             if note not in _version_notes(start.vllm_version) and not note.startswith(NO_RELEASE)
         )
-        if start.image_version not in (None, vllm_version):
-            other = f"the command's image or package is {start.image_version}"
+        if start.packaged_version not in (None, vllm_version):
+            other = f"the command's image or package is {start.packaged_version}"
             others = (*others, f"vllm_version: {vllm_version}, as --vllm-version says; {other}")
         told = (*others, *_version_notes(vllm_version))
         start = replace(start, vllm_version=vllm_version, notes=told)
@@ -246,7 +246,7 @@ def twin_text(start: Start, *, gpu: str | None = None, is_alone: bool = False) -
     model = None if gpu is None else config_at_hand(start.model)
     server = _server(start, gpu, model)
     engine = dict(start.engine) if gpu is None else with_defaults(start.engine, server)[0]
-    engine, whole = _with_whole_images(engine, start.model)
+    engine, whole = _with_whole_inputs(engine, start.model)
     _check(engine, start.known_version or RULES_VERSION)
     has_hardware = model is not None and server.gpu is not None
     left_out: tuple[str, ...] = ()
@@ -307,7 +307,7 @@ def _clustered(start: Start) -> tuple[Start, dict[str, object], tuple[str, ...]]
     return replace(start, hardware=hardware, coefficients_notes=kept), cluster, notes
 
 
-def _with_whole_images(
+def _with_whole_inputs(
     engine: Mapping[str, object], model: str | None
 ) -> tuple[dict[str, object], tuple[str, ...]]:
     """Return the engine's settings with images computed whole if vLLM forces it, and a line that says so.
@@ -315,11 +315,11 @@ def _with_whole_images(
     For models whose images see themselves in both directions, whatever the flag says (vllm 0.32.0 platforms/cuda.py).
     """
     file = config_at_hand(model)
-    is_settled = engine.get(WHOLE) is True or engine.get("language_model_only") is True
-    if file is None or is_settled or not _sees_images_whole(file):
+    is_settled = engine.get(CHUNKS_OFF) is True or engine.get("language_model_only") is True
+    if file is None or is_settled or not _sees_inputs_whole(file):
         return dict(engine), ()
-    note = f"{WHOLE}: true, as vLLM forces it for {model}, whose images see themselves in both directions"
-    return {**engine, WHOLE: True}, (note,)
+    note = f"true, as vLLM forces it for {model}, whose images see themselves in both directions"
+    return {**engine, CHUNKS_OFF: True}, (f"{CHUNKS_OFF}: {note}",)
 
 
 def _without_unit(engine: Mapping[str, object]) -> tuple[dict[str, object], tuple[str, ...]]:
@@ -334,7 +334,7 @@ def _without_unit(engine: Mapping[str, object]) -> tuple[dict[str, object], tupl
     return {key: value for key, value in engine.items() if key != UNIT}, (note,)
 
 
-def _sees_images_whole(model: str) -> bool:
+def _sees_inputs_whole(model: str) -> bool:
     """Return whether a model's images see themselves in both directions; not, where its layers are not known."""
     try:
         return read_model_config(model).is_mm_prefix_lm

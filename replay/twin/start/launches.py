@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from replay.twin.start.image_tags import Image, read_image, version_of_package
+from replay.twin.start.container_tags import ContainerName, read_container_name, version_of_package
 from replay.twin.start.shell_words import shell_commands
 from traces import ConfigError
 
@@ -79,24 +79,24 @@ def launches_in(
         package = next(filter(None, map(version_of_package, words)), package)
         found = _launch_in_words(words, variables, depth=depth)
         if found is not None:
-            yield _with_version(found, _image_of(words), package)
+            yield _with_version(found, _container_name(words), package)
 
 
-def _with_version(launch: Launch, image: Image | None, package: str | None) -> Launch:
+def _with_version(launch: Launch, container: ContainerName | None, package: str | None) -> Launch:
     """Return a launch with the version that its image or its package says; one from within keeps its own."""
-    note = None if image is None or launch.version or package else image.note()
+    note = None if container is None or launch.version or package else container.note()
     return Launch(
         words=launch.words,
-        version=launch.version or package or (None if image is None else image.version),
+        version=launch.version or package or (None if container is None else container.version),
         notes=(*launch.notes, *(() if note is None else (note,))),
     )
 
 
 def _launch_in_words(words: Sequence[str], variables: Mapping[str, str], *, depth: int) -> Launch | None:
     """Return what one command starts: vLLM's own words, a shell with them, or a container that has vLLM."""
-    image_at, _ = _container(words)
+    container_at, _ = _container(words)
     for place, word in enumerate(words):
-        if SERVE.search(word) and words[place + 1 : place + 2] == ["serve"] and place != image_at:
+        if SERVE.search(word) and words[place + 1 : place + 2] == ["serve"] and place != container_at:
             return Launch(words=tuple(words[place + 2 :]), version=version_of_package(word))
         if word == CLI and words[place + 1 : place + 2] == ["serve"]:
             return Launch(words=tuple(words[place + 2 :]))
@@ -107,17 +107,17 @@ def _launch_in_words(words: Sequence[str], variables: Mapping[str, str], *, dept
             within = next(launches_in(shell_commands(word, known), known, depth=depth + 1), None)
             if within is not None:
                 return within
-    if image_at is None or not read_image(_named(words[image_at])).runs_vllm:
+    if container_at is None or not read_container_name(_named(words[container_at])).runs_vllm:
         return None
-    behind = list(words[image_at + 1 :])
+    behind = list(words[container_at + 1 :])
     return Launch(words=tuple(behind[1:] if behind[:1] == ["serve"] else behind))
 
 
-def _image_of(words: Sequence[str]) -> Image | None:
+def _container_name(words: Sequence[str]) -> ContainerName | None:
     """Return the image that a command runs, None where it names none."""
     place, _ = _container(words)
     if place is not None:
-        return read_image(_named(words[place]))
+        return read_container_name(_named(words[place]))
     return None
 
 
@@ -132,7 +132,7 @@ def _container(words: Sequence[str]) -> tuple[int | None, dict[str, str]]:
     runner = next((place for place, word in enumerate(words) if word.rpartition("/")[2] in _RUNNERS), None)
     start = None if runner is None else _behind_run(words, runner)
     if start is None:
-        return _image_anywhere(words), {}
+        return _container_anywhere(words), {}
     variables: dict[str, str] = {}
     place = start
     while place < len(words) and words[place].startswith("-"):
@@ -152,13 +152,17 @@ def _behind_run(words: Sequence[str], runner: int) -> int | None:
     return next((runner + 2 + place for place, word in enumerate(near) if word in ("run", "create")), None)
 
 
-def _image_anywhere(words: Sequence[str]) -> int | None:
+def _container_anywhere(words: Sequence[str]) -> int | None:
     """Return the place of a word that names an image of vLLM with its registry or tag."""
     for place, word in enumerate(words):
         named = _named(word)
         is_path = named.startswith(("/", ".", "-")) or "://" in named
-        image = None if is_path or "vllm" not in named else read_image(named)
-        if image is not None and image.runs_vllm and (image.tag or image.name.endswith("/vllm-openai")):
+        container = None if is_path or "vllm" not in named else read_container_name(named)
+        if (
+            container is not None
+            and container.runs_vllm
+            and (container.tag or container.name.endswith("/vllm-openai"))
+        ):
             return place
         if SERVE.search(word) or API_SERVER.search(word):
             return None

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from replay.twin.start.chart_values import CHART_KEYS, chart_words, plain_flags
-from replay.twin.start.image_tags import Image, read_image
+from replay.twin.start.container_tags import ContainerName, read_container_name
 from replay.twin.start.launches import SPEAKS_OF, Launch, launch_of_command, launches_in
 from replay.twin.start.shell_words import shell_commands, substituted
 from traces import ConfigError
@@ -216,11 +216,11 @@ def _containers(node: object, around: _Around) -> Iterator[Container]:
 
 def _launch(node: Mapping[str, object], around: _Around) -> Launch | None:
     """Return what a mapping starts if it is a container of vLLM."""
-    image = _image(node, around.variables)
-    version = None if image is None else image.version
+    container = _container(node, around.variables)
+    version = None if container is None else container.version
     if any(key in node for key in CHART_KEYS):
         words, told = chart_words(node)
-        return _found(tuple(words), around, version=version, notes=(*told, *_told(image)))
+        return _found(tuple(words), around, version=version, notes=(*told, *_told(container)))
     named = node.get("image")
     own = named.get("command") if isinstance(named, dict) else None
     if around.is_compose:
@@ -228,41 +228,41 @@ def _launch(node: Mapping[str, object], around: _Around) -> Launch | None:
     else:
         first, second = node.get("command", own), node.get("args")
     command, behind = _words(first, around), _words(second, around)
-    if not command and not behind and image is None:
+    if not command and not behind and container is None:
         return None
     known = dict(around.variables)
     inside = next(launches_in([[*command, *behind]], known), None)
     if inside is not None:
-        notes = (*inside.notes, *(_told(image) if inside.version is None else ()))
+        notes = (*inside.notes, *(_told(container) if inside.version is None else ()))
         return _found(inside.words, around, version=inside.version or version, notes=notes)
-    if not _are_flags(node, command, behind, image):
+    if not _are_flags(node, command, behind, container):
         return None
     behind = behind[1:] if behind[:1] == ["serve"] else behind
     if "modelFormat" in node:  # KServe's own server takes the model's name so, and the rest as vLLM does
         behind = [_MODEL_ID.sub("--model", word) for word in behind]
     more = shell_commands(known.get("VLLM_ADDITIONAL_ARGS", ""))
-    return _found((*behind, *(more[0] if more else ())), around, version=version, notes=_told(image))
+    return _found((*behind, *(more[0] if more else ())), around, version=version, notes=_told(container))
 
 
-def _told(image: Image | None) -> tuple[str, ...]:
-    note = None if image is None else image.note()
+def _told(container: ContainerName | None) -> tuple[str, ...]:
+    note = None if container is None else container.note()
     return () if note is None else (note,)
 
 
 def _are_flags(
-    node: Mapping[str, object], command: list[str], behind: list[str], image: Image | None
+    node: Mapping[str, object], command: list[str], behind: list[str], container: ContainerName | None
 ) -> bool:
     """Return whether a container's arguments are those of ``vllm serve``: by its image, or by what is around it."""
     if command and not all(word.startswith("-") for word in command):
         return False
     if node.get("modelCommand") in ("vllmServe", "imageDefault") or "modelFormat" in node:
         return True
-    if image is not None and (image.runs_vllm or "vllm" in image.name):
-        return image.runs_vllm or any(word.startswith("--") for word in behind)
+    if container is not None and (container.runs_vllm or "vllm" in container.name):
+        return container.runs_vllm or any(word.startswith("--") for word in behind)
     is_vllm = any(
         re.match(r"--(model|max-model-len|max-num-seqs|tensor-parallel-size)\b", word) for word in behind
     )
-    return is_vllm and image is None
+    return is_vllm and container is None
 
 
 def _found(words: tuple[str, ...], around: _Around, *, version: str | None, notes: tuple[str, ...]) -> Launch:
@@ -298,7 +298,7 @@ def _instances(replicas: object) -> tuple[int, tuple[str, ...]]:
 # -- pieces of a container ------------------------------------------------------------------------------------
 
 
-def _image(node: Mapping[str, object], variables: Mapping[str, str]) -> Image | None:
+def _container(node: Mapping[str, object], variables: Mapping[str, str]) -> ContainerName | None:
     """Return the image of a container, variables put in, also where a chart has its name and its tag apart."""
     said = node.get("image")
     if isinstance(said, dict):
@@ -309,7 +309,7 @@ def _image(node: Mapping[str, object], variables: Mapping[str, str]) -> Image | 
         name, tag = said, None
     if not isinstance(name, str) or not name:
         return None
-    return read_image(substituted(name if tag is None else f"{name}:{tag}", variables))
+    return read_container_name(substituted(name if tag is None else f"{name}:{tag}", variables))
 
 
 def _words(said: object, around: _Around) -> list[str]:

@@ -49,7 +49,7 @@ KEYS: Final[Mapping[str, str]] = {
     "--vllm-version": "vllm_version",
     "--model": "latency.model_config",
 }
-"""By flag, the key of TWIN.yaml. Of flags with several values the first one's; the others stand beside it."""
+"""The key of TWIN.yaml by flag. Where a flag has several values, it is the first one's; the others stand beside it."""
 
 OPTIONS: Final[Mapping[str, str]] = {
     # BLIS
@@ -178,7 +178,7 @@ PEERS: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_NOT_NEEDED}: nothing is sent to a server",
     ),
 }
-"""By flag, whose it is, and what stands for it here: the first of these texts whose options the command has."""
+"""Whose a flag is, and what stands for it here: the first of these texts whose options the command has."""
 
 
 def own_way(flag: str, options: Collection[str]) -> str | None:

@@ -255,8 +255,8 @@ def _take_graphs(served: Served) -> None:
 
 def _take_implied(served: Served) -> None:
     """Add vLLM's value of a flag that another one needs (vllm 0.32.0 config/lora.py:LoRAConfig.max_loras)."""
-    has_lora = any(flag.name.endswith("enable-lora") and "no-" not in flag.name for flag in served.others)
-    if has_lora and "max_loras" not in served.engine:
+    is_on = any(flag.name.endswith("enable-lora") and "no-" not in flag.name for flag in served.others)
+    if is_on and "max_loras" not in served.engine:
         served.engine["max_loras"] = 1
         served.notes.append("max_loras not given: 1, vLLM's own; a step holds one adapter at a time")
 

@@ -31,7 +31,7 @@ ANALYTIC = _with_field("peak")
 WITH_TABLE = _with_field("origin")
 AT_PEAK = (*ANALYTIC, OWN_AT_PEAK)
 LOOKED_UP = (ON_RECORD, BY_DEFAULTS)
-MM_ENCODER_TP_MODE = "hardware.mm_encoder_tp_mode"
+TOWER_TP_MODE = "hardware.mm_encoder_tp_mode"
 """The engine uses it if there is a known vision tower that can share images out."""
 KINDS = (*LATENCY_CLASSES, *LOOKED_UP, OWN, OWN_AT_PEAK)
 """Sources of step times: a latency model, and how its coefficients were found."""
@@ -62,7 +62,7 @@ _ALL = Readers(frozenset(KINDS))
 _NO_STEP_TIME = Readers(frozenset())
 
 _OF_STEPS = {each.name for each in (*fields(Layout), *fields(Gpu))}
-"""Of the hardware: a step's peak times depend on its layout and on its GPU, all else is the engine's."""
+"""Keys of the hardware that steps depend on: peak times follow from layout and GPU, all else is the engine's."""
 
 READ_BY: Mapping[str, Readers] = {
     **{key.path: _peak() if key.name in _OF_STEPS else _ENGINE for key in hardware_keys()[1:]},

@@ -19,11 +19,11 @@ from replay.twin.keys.overlay import Setting
 from replay.twin.what_if.readers_of_keys import (
     ANALYTIC,
     BY_DEFAULTS,
-    MM_ENCODER_TP_MODE,
     NEEDS,
     ON_RECORD,
     OWN,
     OWN_AT_PEAK,
+    TOWER_TP_MODE,
     WITH_TABLE,
     Readers,
     readers_of,
@@ -123,8 +123,8 @@ def _of_server(
             told = _drafts(roots[1], engine)
         elif path in NEEDS:
             told = _needed(path, engine)
-        elif path == MM_ENCODER_TP_MODE:
-            told = None if change.is_read(setting) else _NO_IMAGES_SHARED
+        elif path == TOWER_TP_MODE:
+            told = None if change.is_read(setting) else _NO_TOWER_SHARED
         else:
             readers = readers_of(path)
             told = None if readers is None else _unread(path, readers, kind, roots[1])
@@ -188,8 +188,8 @@ _KINDS: Mapping[str, str] = {
 }
 
 
-_NO_IMAGES_SHARED = Unanswered(
-    key=MM_ENCODER_TP_MODE,
+_NO_TOWER_SHARED = Unanswered(
+    key=TOWER_TP_MODE,
     reason="It changes nothing: one GPU has each layer, or no vision tower is known that shares images out, or their "
     "time is given (engine.encoder_token_us)",
     cure="Name a model that sees images (latency.model_config) and hardware.tp, with latency.model roofline or physics",

@@ -14,6 +14,7 @@ from replay.fleet.check.drawn_requests import Stream, drawn
 from replay.fleet.check.pool import verify
 from replay.fleet.check.steady import RunLength, batch_means
 from replay.fleet.inputs.fleet_workload import fitting_context, lengths_of_cdf, mean_tokens, read_workload
+from replay.fleet.inputs.need import Need
 from replay.fleet.inputs.profiles import from_twin, read_source, shipped_profiles
 from replay.fleet.plans.size import SizeCheck, plan_pool, sized_fleet
 from replay.fleet.told.page import swings_of
@@ -128,7 +129,9 @@ def test_the_recommended_fleet_keeps_the_objective_in_simulation(cdf: Path) -> N
     lengths, objective = read_workload(cdf).lengths, Objective(ttft_p99_s=0.5)
     source = read_source("A100", lengths, context=8192)
     plan = plan_pool(
-        source, lengths, 20.0, objective, context=8192, check=SizeCheck(asked=RunLength(num_requests=3000))
+        source,
+        Need(lengths=lengths, rate_per_s=20.0, objective=objective, context=8192),
+        check=SizeCheck(asked=RunLength(num_requests=3000)),
     )
     assert plan.verified is not None
     assert plan.verified.ttft_p99.value <= 0.5
@@ -144,7 +147,9 @@ def test_where_the_formula_is_too_hopeful_engines_are_added_and_both_numbers_tol
     lengths, objective = read_workload(cdf).lengths, Objective(ttft_p99_s=0.42, utilization_cap=0.95)
     source = read_source(str(twin), lengths, context=8192)
     plan = plan_pool(
-        source, lengths, 40.0, objective, context=8192, check=SizeCheck(asked=RunLength(num_requests=6000))
+        source,
+        Need(lengths=lengths, rate_per_s=40.0, objective=objective, context=8192),
+        check=SizeCheck(asked=RunLength(num_requests=6000)),
     )
     assert plan.engines > plan.analytic.engines
     assert plan.tried[0].ttft_p99.value > 0.42
@@ -156,7 +161,9 @@ def test_smallest_takes_engines_away_as_long_as_the_simulation_allows(cdf: Path)
     lengths, objective = read_workload(cdf).lengths, Objective(ttft_p99_s=2.0, utilization_cap=0.5)
     source = read_source("A100", lengths, context=8192)
     check = SizeCheck(asked=RunLength(num_requests=3000), smallest=True)
-    plan = plan_pool(source, lengths, 20.0, objective, context=8192, check=check)
+    plan = plan_pool(
+        source, Need(lengths=lengths, rate_per_s=20.0, objective=objective, context=8192), check=check
+    )
     assert plan.engines < plan.analytic.engines
     assert plan.verified is not None
     assert plan.verified.ttft_p99.value <= 2.0
@@ -166,10 +173,13 @@ def test_two_pools_get_each_its_requests(cdf: Path) -> None:
     lengths = read_workload(cdf).lengths
     source = read_source("A100", lengths, context=8192)
     plan = sized_fleet(
-        [source], lengths, 100.0, Objective(ttft_p99_s=1.0), context=8192, split=1024, check=None
+        [source],
+        Need(lengths=lengths, rate_per_s=100.0, objective=Objective(ttft_p99_s=1.0), context=8192),
+        split=1024,
+        check=None,
     )
     assert [pool.name for pool in plan.pools] == ["short", "long"]
-    assert [pool.rate_per_s for pool in plan.pools] == pytest.approx([70, 30], abs=0.5)
+    assert [pool.need.rate_per_s for pool in plan.pools] == pytest.approx([70, 30], abs=0.5)
     assert plan.pools[0].at.slots == 1024
     assert plan.is_met is None
 
@@ -202,7 +212,10 @@ def test_each_assumption_moves_the_size_in_its_direction(cdf: Path) -> None:
     lengths = read_workload(cdf).lengths
     source = read_source("A100", lengths, context=8192)
     plan = sized_fleet(
-        [source], lengths, 100.0, Objective(ttft_p99_s=1.0), context=8192, split=None, check=None
+        [source],
+        Need(lengths=lengths, rate_per_s=100.0, objective=Objective(ttft_p99_s=1.0), context=8192),
+        split=None,
+        check=None,
     )
     swings = {each.name: each for each in swings_of(plan)}
     base = plan.pools[0].analytic.provisioned

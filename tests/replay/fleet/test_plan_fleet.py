@@ -56,8 +56,8 @@ def test_a_trace_is_a_workload_and_longer_requests_than_the_context_are_left_out
     )
     whole = replay.plan_fleet(trace, 50, SLO, "A100", verify=False)
     short = replay.plan_fleet(trace, 50, SLO, "A100", context=1024, verify=False)
-    assert int(short.plan.pools[0].lengths.total_tokens.max()) <= 1024
-    assert int(whole.plan.pools[0].lengths.total_tokens.max()) > 1024
+    assert int(short.plan.pools[0].need.lengths.total_tokens.max()) <= 1024
+    assert int(whole.plan.pools[0].need.lengths.total_tokens.max()) > 1024
     with pytest.raises(ConfigError, match="context: got 16"):
         replay.plan_fleet(trace, 50, SLO, "A100", context=16, verify=False)
     with pytest.raises(ConfigError, match="expected ttft_p99"):

@@ -15,6 +15,7 @@ import pytest
 import replay
 import vtwin
 from replay.simulation import run_plan
+from tests.twins import FOUR_THOUSAND_BLOCKS
 from traces.errors import ConfigError
 from traces.facts.written import say_json
 from traces.workload import WorkloadOptions, trace_from_options
@@ -32,20 +33,14 @@ ASKED = [
     "--seed",
     "1",
 ]
-ONE = """\
-engine: {max_num_seqs: 64, max_num_batched_tokens: 2048, num_gpu_blocks: 4000, max_model_len: 8192}
-latency:
-  model: blackbox
-  coefficients: {alpha0: 500, alpha1: 2, alpha2: 0, beta0: 6000, beta1: 30, beta2: 20}
-"""
-FOUR = ONE + "cluster: {pools: [{instances: 4}], routing: {policy: round-robin}}\n"
+FOUR = FOUR_THOUSAND_BLOCKS + "cluster: {pools: [{instances: 4}], routing: {policy: round-robin}}\n"
 ANALYTIC = """\
 hardware: H100
 latency: {model: roofline, model_config: meta-llama/Llama-3.1-8B}
 engine: {max_num_seqs: 64, max_model_len: 8192}
 """
 BEHIND_A_ROUTER = FOUR.replace("round-robin", "power-of-two")
-APART = f"""{ONE}cluster:
+APART = f"""{FOUR_THOUSAND_BLOCKS}cluster:
   pools: [{{name: p, role: prefill}}, {{name: d, role: decode}}]
   disaggregation: {{kv_bytes_per_token: 131072}}
 """
@@ -65,7 +60,7 @@ def told(capsys: pytest.CaptureFixture[str], *command: str) -> dict[str, Any]:
     return json.loads(capsys.readouterr().out)  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("text", [ONE, FOUR], ids=["one server", "four"])
+@pytest.mark.parametrize("text", [FOUR_THOUSAND_BLOCKS, FOUR], ids=["one server", "four"])
 def test_the_mean_ttft_is_told_by_what_it_is_spent_on(
     here: Path, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
@@ -87,8 +82,8 @@ def test_the_mean_ttft_is_told_by_what_it_is_spent_on(
 @pytest.mark.parametrize(
     ("text", "more", "load", "settings"),
     [
-        (ONE, [], LOAD, None),
-        (ONE, ["--rounds", "3"], replace(LOAD, rounds=3), None),
+        (FOUR_THOUSAND_BLOCKS, [], LOAD, None),
+        (FOUR_THOUSAND_BLOCKS, ["--rounds", "3"], replace(LOAD, rounds=3), None),
         (FOUR, [], LOAD, None),
         (
             BEHIND_A_ROUTER,
@@ -127,7 +122,7 @@ def test_a_run_has_its_servers_and_its_requests(here: Path) -> None:
 
 
 def test_what_is_asked_twice_is_worked_out_once(here: Path) -> None:
-    (here / "twin.yaml").write_text(ONE)
+    (here / "twin.yaml").write_text(FOUR_THOUSAND_BLOCKS)
     run = replay.run(trace_from_options(LOAD), replay.load_config("twin.yaml"))
     assert run.summary is run.summary
     assert run.judged is run.judged
@@ -154,7 +149,7 @@ def test_steps_are_taken_one_at_a_time_once_whatever_is_asked_of_them(
 
 
 def test_a_run_that_a_horizon_cuts_has_no_verdict(here: Path) -> None:
-    (here / "twin.yaml").write_text(ONE)
+    (here / "twin.yaml").write_text(FOUR_THOUSAND_BLOCKS)
     twin, asked = replay.load_config("twin.yaml"), trace_from_options(LOAD)
     cut = replay.run(asked, twin, replay.RunSettings(horizon_us=5_000_000))
     assert cut.judged is None
@@ -164,7 +159,7 @@ def test_a_run_that_a_horizon_cuts_has_no_verdict(here: Path) -> None:
 
 
 def test_a_capacity_is_the_command_s(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (here / "twin.yaml").write_text(ONE)
+    (here / "twin.yaml").write_text(FOUR_THOUSAND_BLOCKS)
     slo, lengths = (
         "tpot_p99=20ms",
         ["--prompt-tokens", "600", "--output-tokens", "60", "--num-requests", "500"],
@@ -183,7 +178,7 @@ def test_a_capacity_is_the_command_s(here: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_a_recorded_load_has_a_capacity_too(here: Path) -> None:
-    (here / "twin.yaml").write_text(ONE)
+    (here / "twin.yaml").write_text(FOUR_THOUSAND_BLOCKS)
     found = replay.find_capacity(
         trace_from_options(LOAD), replay.load_config("twin.yaml"), "tpot_p99=20ms", with_binding=False
     )
@@ -192,7 +187,7 @@ def test_a_recorded_load_has_a_capacity_too(here: Path) -> None:
 
 
 def test_flags_are_tuned_as_the_command_tunes_them(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (here / "twin.yaml").write_text(ONE)
+    (here / "twin.yaml").write_text(FOUR_THOUSAND_BLOCKS)
     lengths = ["--prompt-tokens", "600", "--output-tokens", "60", "--num-requests", "3000", "--seeds", "2"]
     asked = ["tune", "--config", "twin.yaml", "--slo", "ttft_p99=500ms", "--top", "1", *lengths]
     varied = ["engine.max_num_seqs=4,64", "engine.max_num_batched_tokens=2048"]
@@ -203,7 +198,7 @@ def test_flags_are_tuned_as_the_command_tunes_them(here: Path, capsys: pytest.Ca
 
 
 def test_a_sweep_is_the_command_s_table(here: Path) -> None:
-    (here / "twin.yaml").write_text(ONE)
+    (here / "twin.yaml").write_text(FOUR_THOUSAND_BLOCKS)
     (here / "grid.yaml").write_text(
         "config: twin.yaml\nset: {engine.max_num_seqs: [4, 64]}\n"
         "workloads: {a: {rate: 8, num_requests: 60, prompt_tokens: 600, output_tokens: 60}}\n"
@@ -217,7 +212,7 @@ def test_a_sweep_is_the_command_s_table(here: Path) -> None:
 
 
 def test_a_path_is_a_twin_and_a_key_is_changed_by_its_text(here: Path) -> None:
-    (here / "twin.yaml").write_text(ONE)
+    (here / "twin.yaml").write_text(FOUR_THOUSAND_BLOCKS)
     asked = trace_from_options(LOAD)
     by_path, _ = replay.simulate_trace(asked, "twin.yaml")
     read, _ = replay.simulate_trace(asked, replay.load_config("twin.yaml"))

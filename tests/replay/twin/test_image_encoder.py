@@ -10,9 +10,9 @@ import pytest
 
 from replay import TwinConfig, simulate_trace
 from replay.model import find_gpu
-from replay.model.encoders.encoder_kernels import on_gpus
-from replay.model.encoders.encoder_times import encoder_times
 from replay.model.hf_config import read_model_config
+from replay.model.towers.tower_kernels import on_gpus
+from replay.model.towers.tower_times import tower_times
 from replay.trace.trace_notes import trace_notes
 from replay.twin.config_read import load_config
 from replay.twin.config_write import dump_config
@@ -47,7 +47,7 @@ def times_in(config: TwinConfig) -> tuple[float, ...]:
 def towers_times(model: str, *, tp: int = 1, is_data: bool = False) -> tuple[float, float, float]:
     vision = read_model_config(model).vision
     assert vision is not None
-    times = encoder_times(on_gpus(vision, find_gpu("H100"), tp=tp, is_data=is_data))
+    times = tower_times(on_gpus(vision, find_gpu("H100"), tp=tp, is_data=is_data))
     return times.step_us, times.token_us, times.pair_us
 
 

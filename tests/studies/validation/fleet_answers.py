@@ -14,6 +14,7 @@ import numpy as np
 
 from replay.fleet.check.pool import Verification, verify
 from replay.fleet.check.steady import RunLength
+from replay.fleet.inputs.need import Need
 from replay.fleet.inputs.profiles import ProfileSource, from_profile, shipped_profiles
 from replay.fleet.plans.flex import cuts_of
 from replay.fleet.plans.rates_compared import whatif_of
@@ -85,10 +86,14 @@ def of_sizes(number: int) -> Iterator[Seen]:
     for seed in range(1, 1 + NUM_RUNS):
         (answer,) = whatif_of(
             [mine.source],
-            mine.lengths,
-            [mine.rate_per_s],
-            mine.objective,
-            context=CONTEXT,
+            [
+                Need(
+                    lengths=mine.lengths,
+                    rate_per_s=mine.rate_per_s,
+                    objective=mine.objective,
+                    context=CONTEXT,
+                )
+            ],
             check=SizeCheck(asked=RunLength(num_requests=NUM_REQUESTS), seed=seed),
         )
         if answer.simulated is None or answer.simulated.verified is None:
@@ -108,10 +113,7 @@ def of_cuts(number: int) -> Iterator[Seen]:
     for seed in range(1, 1 + NUM_RUNS):
         cuts = cuts_of(
             mine.source,
-            mine.lengths,
-            mine.rate_per_s,
-            mine.objective,
-            context=CONTEXT,
+            Need(lengths=mine.lengths, rate_per_s=mine.rate_per_s, objective=mine.objective, context=CONTEXT),
             engines=engines,
             check=SizeCheck(asked=RunLength(num_requests=NUM_REQUESTS), seed=seed),
         )
@@ -133,10 +135,10 @@ def of_days(number: int) -> Iterator[Seen]:
     for seed in range(1, 1 + NUM_DAYS):
         plan = plan_day(
             priced,
-            mine.lengths,
-            rates * (HOURS // len(DAY)),
-            mine.objective,
-            context=CONTEXT,
+            [
+                Need(lengths=mine.lengths, rate_per_s=rate, objective=mine.objective, context=CONTEXT)
+                for rate in rates * (HOURS // len(DAY))
+            ],
             burst_price=2.0,
             check=SizeCheck(asked=RunLength(num_requests=NUM_REQUESTS), seed=seed),
         )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from replay.fleet.check.pool import Verification
 from replay.fleet.inputs.fleet_workload import fitting_context, read_workload
+from replay.fleet.inputs.need import Need
 from replay.fleet.inputs.profiles import read_source
 from replay.fleet.plans.size import FleetPlan, SizeCheck, sized_fleet
 from sim.fleet.sizing import Objective
@@ -30,10 +31,9 @@ def sized(data: Path, name: str, rate_per_s: float) -> FleetPlan:
     context = fitting_context(lengths)
     return sized_fleet(
         [read_source("A100", lengths, context=context)],
-        lengths,
-        rate_per_s,
-        Objective(ttft_p99_s=limit_s),
-        context=context,
+        Need(
+            lengths=lengths, rate_per_s=rate_per_s, objective=Objective(ttft_p99_s=limit_s), context=context
+        ),
         split=None,
         check=SizeCheck(smallest=False),
     )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from replay.model import Gpu
 from replay.model.gpus import FLOPS_PER_EXPONENTIAL
-from replay.model.operator_forms import TAPS, encoder_attention_work
+from replay.model.operator_forms import TAPS, tower_attention_work
 from tests.studies.validation.expert_loads import loads
 
 Floats = NDArray[np.float64]
@@ -152,7 +152,7 @@ def attention_prompt(rows: pd.DataFrame, gpu: Gpu) -> Work:
 def encoder(rows: pd.DataFrame, gpu: Gpu) -> Work:
     """All pairs, in tiles, heads padded."""
     heads, width, batch, length = _of(rows, "num_heads", "head_dim", "batch_size", "isl")
-    return encoder_attention_work(gpu, heads=heads, head_dim=width, batch=batch, length=length)
+    return tower_attention_work(gpu, heads=heads, head_dim=width, batch=batch, length=length)
 
 
 def quantize(rows: pd.DataFrame, gpu: Gpu) -> Work:

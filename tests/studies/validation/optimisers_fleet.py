@@ -18,6 +18,7 @@ from replay.fleet.check.pool import verify
 from replay.fleet.check.slo_limits import keeps
 from replay.fleet.check.steady import RunLength
 from replay.fleet.inputs.fleet_workload import fitting_context
+from replay.fleet.inputs.need import Need
 from replay.fleet.inputs.pools_file import PoolRouter, PoolSpec, assigned
 from replay.fleet.inputs.profiles import ProfileSource, from_profile, of_context, shipped_profiles
 from replay.fleet.plans.disagg import KV_BYTES_70B, plan_disagg
@@ -95,7 +96,9 @@ def simulated(number: int) -> Answer:
     rate = float(rng.uniform(1.5, 5)) * one.throughput
     objective = Objective(ttft_p99_s=one.ttft_p99_s * float(rng.uniform(2, 6)), utilization_cap=0.7)
     check = SizeCheck(asked=RunLength(num_requests=5000), seed=number)
-    plan = plan_pool(source, lengths, rate, objective, context=CONTEXT, check=check)
+    plan = plan_pool(
+        source, Need(lengths=lengths, rate_per_s=rate, objective=objective, context=CONTEXT), check=check
+    )
 
     def is_kept(engines: int, run: int) -> bool:
         service = plan.analytic.service_s
@@ -142,9 +145,7 @@ def pools(number: int) -> Answer:
     def is_kept(counts: tuple[int, ...]) -> bool:
         return all(
             broken(
-                pool_at(
-                    each.source.profile, each.lengths, each.rate_per_s, context=each.context, engines=count
-                ),
+                each.need.at(each.source.profile, count),
                 objective,
             )
             is None
@@ -170,7 +171,9 @@ def split(number: int) -> Answer:
     rng = np.random.default_rng(300 + number)
     lengths, source, rate = _lengths(rng, number=2000), _source(rng), float(rng.uniform(50, 2000))
     objective = Objective(ttft_p99_s=float(rng.uniform(1.5, 4)))
-    found = splits_of([source], lengths, rate, objective, context=CONTEXT, factors=(1.0,))
+    found = splits_of(
+        [source], Need(lengths=lengths, rate_per_s=rate, objective=objective, context=CONTEXT), factors=(1.0,)
+    )
     profiles = (source.profile, source.profile)
     thresholds = [int(each) for each in np.unique(lengths.total_tokens)][:-1]
     every = sweep_thresholds(profiles, lengths, rate, objective, thresholds=thresholds, context=CONTEXT)
@@ -218,10 +221,7 @@ def disagg_simulated(number: int) -> Answer:
     check = SizeCheck(asked=RunLength(num_requests=4000), seed=number)
     plan = plan_disagg(
         (source, source),
-        lengths,
-        rate,
-        objective,
-        context=CONTEXT,
+        Need(lengths=lengths, rate_per_s=rate, objective=objective, context=CONTEXT),
         by_formula=Transfer(),
         transfer=links,
         check=check,

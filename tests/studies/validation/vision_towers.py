@@ -20,7 +20,11 @@ import pandas as pd
 
 from replay.model import find_gpu
 from replay.model.config_json import read_model_fields
-from replay.model.encoders.encoder_kernels import (
+from replay.model.matmuls.curves import between
+from replay.model.matmuls.measured_times import measured_products
+from replay.model.matmuls.products import Matmul
+from replay.model.shipped_models import shipped_config
+from replay.model.towers.tower_kernels import (
     OnGpus,
     attention_us,
     encoding_us,
@@ -28,11 +32,7 @@ from replay.model.encoders.encoder_kernels import (
     product_us,
     windows_us,
 )
-from replay.model.encoders.encoder_times import encoder_times, image_sizes
-from replay.model.matmuls.curves import between
-from replay.model.matmuls.measured_times import measured_products
-from replay.model.matmuls.products import Matmul
-from replay.model.shipped_models import shipped_config
+from replay.model.towers.tower_times import tower_times, usual_sizes
 from replay.model.vision.read_tower import read_tower
 from replay.model.vision.tower import VisionTower
 
@@ -130,7 +130,7 @@ def sizes_of(tower: VisionTower) -> list[int]:
     return (
         [tile * number for number in (1, 2, 4, 8)]
         if tile
-        else [size for size in SIZES if size <= tower.largest_image]
+        else [size for size in SIZES if size <= tower.max_tokens_per_item]
     )
 
 
@@ -150,8 +150,8 @@ def rows(root: Path) -> Iterator[str]:
             cells.append(
                 f"{100 * np.median(np.abs(np.array(ratios) - 1)):.0f} ({min(ratios):.2f} to {max(ratios):.2f})"
             )
-            times = encoder_times(server)
-            off += [times.image_us(size) / encoding_us(server, [size]) - 1 for size in image_sizes(tower)]
+            times = tower_times(server)
+            off += [times.one_us(size) / encoding_us(server, [size]) - 1 for size in usual_sizes(tower)]
         yield f"| {name} | {' | '.join(cells)} | {100 * np.median(np.abs(off)):.1f} / {100 * max(map(abs, off)):.1f} |"
 
 

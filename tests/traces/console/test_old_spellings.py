@@ -8,13 +8,10 @@ from pathlib import Path
 import pytest
 
 import vtwin
+from tests.twins import EIGHT_SEATS_ALONE
 from traces.console.old_spellings import NewCommand, in_new_words
 
 COMMANDS = {("old", "one"): NewCommand(words=("new", "--kind", "one"), options={"--many": "--one"})}
-TWIN = """\
-engine: {max_num_seqs: 8}
-latency: {model: blackbox, coefficients: {alpha0: 9, alpha1: 1, alpha2: 0, beta0: 5000, beta1: 10, beta2: 9}}
-"""
 SPELLINGS = [
     (["split", "--rate", "60"], ["size", "--layout", "split", "--rate", "60"]),
     (
@@ -127,7 +124,7 @@ def test_an_option_of_another_layout_is_refused(
 
 def test_lengths_from_is_like_in_every_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     twin, stem = tmp_path / "twin.yaml", str(tmp_path / "t")
-    twin.write_text(TWIN)
+    twin.write_text(EIGHT_SEATS_ALONE)
     assert vtwin.main(["trace", "synth", "--rate", "5", "--num-requests", "50", "--output", stem]) == 0
     search = [
         "--config",

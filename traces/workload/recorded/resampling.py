@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -18,7 +17,6 @@ import numpy.typing as npt
 
 from traces.errors import ConfigError, TraceError
 from traces.header import Header, Source
-from traces.importers.recorded import read_recorded
 from traces.tables.cells import Cells, cells_where
 from traces.tables.table import typed
 from traces.trace import Trace
@@ -44,31 +42,6 @@ _OF_THE_ROW: Final = (
 _UNLESS_THE_CLIENT_SAYS: Final = ("tenant_id", "slo_class", "model", "adapter", "slo_target_us")
 
 
-def read_requests_to_draw(
-    path: Path,
-    *,
-    names_clients: bool = False,
-    prompt_scale: float = 1.0,
-    output_scale: float = 1.0,
-    prompt_max: int | None = None,
-    output_max: int | None = None,
-) -> Recorded:
-    """Return the requests of the trace at ``path`` to draw from, scaled and clipped; warm-up left out.
-
-    ``names_clients``: a drawn row keeps its own ``client_id``. Raises TraceError for a trace that cannot be read
-    or a request that says no output length.
-    """
-    return requests_to_draw(
-        read_recorded(path),
-        str(path),
-        names_clients=names_clients,
-        prompt_scale=prompt_scale,
-        output_scale=output_scale,
-        prompt_max=prompt_max,
-        output_max=output_max,
-    )
-
-
 def requests_to_draw(
     trace: Trace,
     source: str,
@@ -79,7 +52,11 @@ def requests_to_draw(
     prompt_max: int | None = None,
     output_max: int | None = None,
 ) -> Recorded:
-    """Return a trace's requests to draw from, as ``read_requests_to_draw``; ``source``: its name, for errors."""
+    """Return a trace's requests to draw from, scaled and clipped; warm-up left out.
+
+    ``source``: the trace's name, for errors. ``names_clients``: a drawn row keeps its own ``client_id``. Raises
+    TraceError for a request that says no output length.
+    """
     recorded = with_known_lengths(without_warmup(trace))
     due, arrival = recorded.cells("deadline_us"), recorded.cells("arrival_time_us")
     timeout = cells_where(due.values - arrival.values, due.is_known & arrival.is_known)
@@ -165,7 +142,7 @@ def _without_load(source: Source) -> Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnRequests:
-    """Of each request: its client's place, the row of its recorded request, and a number for its session.
+    """Where each request is from: its client's place, the row of its recorded request, a number for its session.
 
     The row counts in the client's own recorded requests; it is meaningless if the client has none.
     """

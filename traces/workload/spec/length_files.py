@@ -56,11 +56,13 @@ class LengthFiles:
         return _counted(prompt_tokens(trace) if side == "prompt" else column)
 
     def _recorded(self, given: FromFile) -> Recorded:
-        from traces.workload.recorded.resampling import read_requests_to_draw
+        from traces.importers.recorded import read_recorded
+        from traces.workload.recorded.resampling import requests_to_draw
 
         if given.path not in self._read:
+            path = self.folder / given.path
             try:
-                self._read[given.path] = read_requests_to_draw(self.folder / given.path)
+                self._read[given.path] = requests_to_draw(read_recorded(path), str(path))
             except TraceError as error:
                 raise InvalidWorkload(f"file: {error}") from error
         return self._read[given.path]

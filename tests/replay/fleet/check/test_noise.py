@@ -24,6 +24,7 @@ from replay.fleet.check.steady import (
     RunLength,
     batch_means,
 )
+from replay.fleet.inputs.need import Need
 from replay.fleet.inputs.profiles import from_profile, shipped_profiles
 from replay.fleet.plans.size import SizeCheck, plan_pool
 from sim.fleet import Lengths
@@ -292,7 +293,9 @@ def test_the_second_run_has_its_own_seed_a_fiftieth_more_load_and_three_times_th
 
     monkeypatch.setattr(replay.fleet.plans.size, "verify", spied)
     plan = plan_pool(
-        A100, LENGTHS, 20.0, OBJECTIVE, context=2048, check=SizeCheck(asked=RunLength(num_requests=1000))
+        A100,
+        Need(lengths=LENGTHS, rate_per_s=20.0, objective=OBJECTIVE, context=2048),
+        check=SizeCheck(asked=RunLength(num_requests=1000)),
     )
     assert plan.second is not None
     first, second = calls

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from replay.fleet.inputs.need import Need
 from replay.fleet.inputs.profiles import from_profile, shipped_profiles
 from replay.fleet.plans.length_splits import splits_of
 from replay.fleet.told.split_text import border_lines, split_document
@@ -26,7 +27,9 @@ def lengths_with(long_frac: float, *, number: int = 1000) -> Lengths:
 
 
 def found_of(lengths: Lengths, *, factors: tuple[float, ...] = (1.0,)) -> Splits:
-    return splits_of([A100], lengths, 800.0, OBJECTIVE, context=8192, factors=factors)
+    return splits_of(
+        [A100], Need(lengths=lengths, rate_per_s=800.0, objective=OBJECTIVE, context=8192), factors=factors
+    )
 
 
 def test_a_best_threshold_at_the_end_of_the_first_ones_is_looked_for_beyond_it() -> None:

@@ -12,6 +12,7 @@ import pytest
 import vtwin
 from replay.fleet.check.disagg_check import prefill_engine, verify_handoff
 from replay.fleet.check.steady import RunLength
+from replay.fleet.inputs.need import Need
 from replay.fleet.inputs.profiles import from_profile, shipped_profiles
 from replay.fleet.plans.disagg import plan_disagg
 from replay.fleet.plans.size import SizeCheck
@@ -80,12 +81,9 @@ def test_slow_links_show_in_the_simulation_and_engines_are_added() -> None:
     plans = [
         plan_disagg(
             (A100, A100),
-            LENGTHS,
-            80.0,
-            objective,
-            context=2048,
+            Need(lengths=LENGTHS, rate_per_s=80.0, objective=objective, context=2048),
             by_formula=FREE,
-            transfer=Disaggregation(kv_bandwidth_gbps=gbps, kv_bytes_per_token=327_680),
+            transfer=Disaggregation(kv_bandwidth_gbps=gbps, kv_bytes_per_token=327680),
             check=asked,
         )
         for gbps in (1000.0, 12.0)

@@ -23,6 +23,7 @@ from replay.fleet.check.steady import RunLength
 from replay.fleet.cli import fleet_app
 from replay.fleet.inputs import OUTPUT_FRAC
 from replay.fleet.inputs.fleet_workload import lengths_of_cdf
+from replay.fleet.inputs.need import Need
 from replay.fleet.inputs.profiles import from_profile, profile_yaml, read_source, shipped_profiles
 from replay.fleet.plans.length_splits import splits_of
 from replay.fleet.told.split_text import split_headline, split_parts
@@ -389,7 +390,11 @@ def splits(cdf: list[tuple[float, float]], *, price: float = 2.21, rate: float =
     profile = changed(shipped_profiles()["A100"], cost_per_hour=price)
     source = from_profile("A100", profile, context=65536)
     lengths: Lengths = lengths_of_cdf(cdf, output_frac=0.2, num_rows=400)
-    return splits_of([source], lengths, rate, Objective(ttft_p99_s=2.0), context=65536, factors=(1.0,))
+    return splits_of(
+        [source],
+        Need(lengths=lengths, rate_per_s=rate, objective=Objective(ttft_p99_s=2.0), context=65536),
+        factors=(1.0,),
+    )
 
 
 MIXED = [(500.0, 0.3), (4000.0, 0.5), (30000.0, 1.0)]

@@ -97,5 +97,7 @@ def test_a_block_grows_with_a_layer_that_drafts_unless_a_group_has_room_for_it(
 def test_a_state_has_an_input_of_its_convolution_more_for_each_draft() -> None:
     state = next(each.state for each in read_model_config("Qwen/Qwen3.5-397B-A17B").mixers if each.state)
     width = state.num_heads * state.head_dim + 2 * state.key_heads * state.key_dim
-    more = state.bytes_per_request(1, dtype_bytes=2, num_drafts=3) - state.bytes_per_request(1, dtype_bytes=2)
+    more = state.bytes_per_request(1, dtype_bytes=2, num_lookahead=3) - state.bytes_per_request(
+        1, dtype_bytes=2
+    )
     assert more == 3 * 2 * width

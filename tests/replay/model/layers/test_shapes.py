@@ -184,7 +184,7 @@ def kept_of(shape: ModelShape) -> dict[str, Any]:
     if shape.is_compressed or (len(shape.mixers) == 1 and shape.mtp is None):
         return {}
     drafting = () if shape.mtp is None else (shape.mtp.mixer,)
-    kept = cached_layers(shape, tp=2, num_drafts=len(drafting), drafting=drafting)
+    kept = cached_layers(shape, tp=2, num_lookahead=len(drafting), appended=drafting)
     groups = dealt(kept, block_size=16)
     return {"kept": told(kept), "block_size": groups.block_size, "groups": told(groups.groups)}
 

@@ -15,12 +15,12 @@ import pytest
 
 from replay.model import Serving, find_gpu, kv_cache_size
 from replay.model.config_json import read_model_fields
-from replay.model.encoders.encoder_kernels import OnGpus, attention_us, encoding_us, on_gpus
-from replay.model.encoders.encoder_times import EncoderTimes, encoder_times, image_sizes
 from replay.model.gpu_memory import tower_bytes
 from replay.model.hf_config import read_model_config
 from replay.model.operator_forms import forms
 from replay.model.shipped_models import shipped_config
+from replay.model.towers.tower_kernels import OnGpus, attention_us, encoding_us, on_gpus
+from replay.model.towers.tower_times import TowerTimes, tower_times, usual_sizes
 from replay.model.vision.audio_tower import audio_parameters
 from replay.model.vision.read_tower import TOWERS, read_tower
 from replay.model.vision.tower import VisionTower
@@ -128,7 +128,7 @@ def test_a_gpu_has_as_many_of_its_weights_as_under_vllm(case: dict[str, Any], tm
 
 def test_a_server_counts_what_encodes_its_images_unless_it_is_told_to_have_none() -> None:
     shape = read_model_config("Qwen/Qwen3-VL-8B-Instruct")
-    told = (Serving(), Serving(mm_encoder_tp_mode="data"), Serving(language_model_only=True))
+    told = (Serving(), Serving(has_data_towers=True), Serving(language_model_only=True))
     split, data, none = (kv_cache_size(shape, H100, tp=4, serving=each) for each in told)
     assert none.tower_bytes == 0
     assert data.tower_bytes == 2 * (shape.vision.parameters() + shape.vision.position_parameters)
@@ -263,11 +263,11 @@ def test_three_numbers_stand_for_the_sum_of_the_kernels(name: str, tmp_path: Pat
     for gpu in ("H100", "B200"):
         for tp in (1, 4):
             server = on_gpus(tower, find_gpu(gpu), tp=tp)
-            times = encoder_times(server)
-            off = [times.image_us(size) / encoding_us(server, [size]) - 1 for size in image_sizes(tower)]
+            times = tower_times(server)
+            off = [times.one_us(size) / encoding_us(server, [size]) - 1 for size in usual_sizes(tower)]
             assert max(map(abs, off)) < 0.06
             size = tower.tile_tokens or 256
-            eight = times.step_us + 8 * (times.image_us(size) - times.step_us)
+            eight = times.step_us + 8 * (times.one_us(size) - times.step_us)
             assert eight == pytest.approx(encoding_us(server, [size] * 8), rel=0.06)
             assert min(times.step_us, times.token_us, times.pair_us) >= 0
             assert (times.pair_us == 0) is (tower.tile_patches > 0)
@@ -279,7 +279,7 @@ def test_tensor_parallelism_splits_layers_and_data_mode_shares_images_out() -> N
     assert alone / 4 < split < alone / 2
     data = on_gpus(tower, H100, tp=4, is_data=True)
     assert data == OnGpus(tower=tower, gpu=H100, shares=4)
-    assert encoder_times(data).ranks == 4
+    assert tower_times(data).ranks == 4
     assert encoding_us(data, [4096]) == alone
 
 
@@ -302,9 +302,9 @@ def test_heads_that_cannot_be_divided_leave_kimis_tower_whole_and_share_its_imag
 
 
 def test_an_image_more_takes_longer_and_a_larger_one_more_per_token() -> None:
-    times = encoder_times(on_gpus(tower_of("Qwen/Qwen3-VL-8B-Instruct"), H100, tp=1))
-    assert isinstance(times, EncoderTimes)
-    per_token = [times.image_us(size) / size for size in (4096, 8192, 16384)]
+    times = tower_times(on_gpus(tower_of("Qwen/Qwen3-VL-8B-Instruct"), H100, tp=1))
+    assert isinstance(times, TowerTimes)
+    per_token = [times.one_us(size) / size for size in (4096, 8192, 16384)]
     assert per_token == sorted(per_token)
 
 

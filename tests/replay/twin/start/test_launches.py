@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 import vtwin
+from replay.twin.start.container_tags import read_container_name, version_of_package
 from replay.twin.start.from_serve import named, start_from_serve, twin_text
-from replay.twin.start.image_tags import read_image, version_of_package
 from replay.twin.start.serve_flags import parse_serve
 from replay.twin.start.shell_words import shell_commands
 from replay.twin.start.what_starts import launch_of
@@ -35,7 +35,7 @@ SAID = "m --max-num-seqs 64"
     ],
 )
 def test_an_image_s_tag_says_the_version_or_nothing(image: str, version: str | None) -> None:
-    found = read_image(image)
+    found = read_container_name(image)
     assert found.version == version
     assert (found.note() is None) is (version is not None)
 

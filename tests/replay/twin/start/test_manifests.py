@@ -6,7 +6,7 @@ import vtwin
 from replay.twin.config_read import load_config
 from replay.twin.start.from_serve import start_from_serve, twin_text, twin_text_to_fit
 from replay.twin.start.launches import Launch
-from replay.twin.start.manifests import MOST_INSTANCES, _image, _instances
+from replay.twin.start.manifests import MOST_INSTANCES, _container, _instances
 from replay.twin.start.what_starts import launch_of
 from traces import ConfigError
 
@@ -160,14 +160,14 @@ def test_a_manifest_is_read_in_time_that_grows_with_its_length_alone() -> None:
 
 def test_an_image_is_a_name_and_perhaps_a_tag_apart() -> None:
     for said in (5, "", None, {"tag": "v1"}, {"repository": ""}, ["a"]):
-        assert _image({"image": said}, {}) is None
+        assert _container({"image": said}, {}) is None
     for node in (
         {"image": "vllm/vllm-openai:v0.10.0"},
         {"image": {"repository": "vllm/vllm-openai", "tag": "v0.10.0"}},
         {"image": {"name": "vllm/vllm-openai", "tag": "v0.10.0"}},
         {"repository": "vllm/vllm-openai", "tag": "v0.10.0"},
     ):
-        found = _image(node, {})
+        found = _container(node, {})
         assert found is not None
         assert (found.runs_vllm, found.version) == (True, "0.10.0")
 

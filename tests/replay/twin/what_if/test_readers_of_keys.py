@@ -17,7 +17,7 @@ from replay.twin.config_read import load_config
 from replay.twin.keys.overlay import Setting
 from replay.twin.own.own_code import allowing_code
 from replay.twin.twin_config import TwinConfig
-from replay.twin.what_if.readers_of_keys import KINDS, MM_ENCODER_TP_MODE, NEEDS, READ_BY, readers_of
+from replay.twin.what_if.readers_of_keys import KINDS, NEEDS, READ_BY, TOWER_TP_MODE, readers_of
 from replay.twin.what_if.unanswered import kind_of
 from sim import EngineConfig, Images, KVCacheGroup, Requests, simulate
 from sim.latency import Extended, LatencyModel
@@ -161,7 +161,7 @@ KEYS = [
     key.path
     for key in all_keys()
     if key.path.startswith(("latency.", "hardware.", "engine.pipeline"))
-    and key.path not in (*SECTIONS, MM_ENCODER_TP_MODE, STATE_DTYPE)
+    and key.path not in (*SECTIONS, TOWER_TP_MODE, STATE_DTYPE)
 ]
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from traces import Header, make_trace, write_trace
+from traces.importers.recorded import read_recorded
 from traces.workload import WorkloadOptions, trace_from_options
 from traces.workload.recorded.drawn_trace import drawn_trace, some_rows
-from traces.workload.recorded.resampling import read_requests_to_draw
+from traces.workload.recorded.resampling import requests_to_draw
 
 N = 30
 
@@ -46,7 +47,7 @@ def test_the_same_draws_give_the_trace_that_lengths_from_gives(tmp_path: Path) -
     row = theirs.cells("output_tokens").values - 1
     first = theirs.cells("round_index").values == 0
     mine = drawn_trace(
-        read_requests_to_draw(tmp_path / "t"),
+        requests_to_draw(read_recorded(tmp_path / "t"), "t"),
         begins_us=theirs.cells("arrival_time_us").values[first],
         session=row[first] // 3,
     )
@@ -63,7 +64,7 @@ def test_the_same_draws_give_the_trace_that_lengths_from_gives(tmp_path: Path) -
 
 def test_some_rows_keep_their_sessions_together(tmp_path: Path) -> None:
     recorded(tmp_path / "t")
-    whole = read_requests_to_draw(tmp_path / "t")
+    whole = requests_to_draw(read_recorded(tmp_path / "t"), "t")
     kept = some_rows(whole, np.array([0, 2, 4, 27, 28, 29]))
     assert kept.first_row == (0, 2, 3, 6)
     assert kept.requests.cells("output_tokens").values.tolist() == [1, 3, 5, 28, 29, 30]

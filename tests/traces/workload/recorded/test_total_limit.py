@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import vtwin
+from tests.twins import EIGHT_SEATS_ALONE
 from traces import ConfigError, Trace, prompt_tokens, read_trace
 from traces.workload import WorkloadOptions, limit_note, recorded_load, trace_from_options
 
@@ -101,10 +102,7 @@ def test_a_specification_says_it_too(tmp_path: Path) -> None:
 
 def test_every_command_that_draws_tells_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     twin, stem, cdf = tmp_path / "twin.yaml", str(tmp_path / "t"), tmp_path / "cdf.json"
-    twin.write_text(
-        "engine: {max_num_seqs: 8}\nlatency: {model: blackbox, coefficients: {alpha0: 9, alpha1: 1, alpha2: 0, "
-        "beta0: 5000, beta1: 10, beta2: 9}}\n"
-    )
+    twin.write_text(EIGHT_SEATS_ALONE)
     cdf.write_text(json.dumps([[300, 0.5], [4000, 1.0]]))
     limit, config = ["--total-tokens-max", "600"], ["--config", str(twin)]
     fleet = ["fleet", "size", "--rate", "5", "--slo", "ttft_p99=2s", "--profile", "A100", "--no-verify"]

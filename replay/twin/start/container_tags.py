@@ -32,7 +32,7 @@ _PLAIN: Final = re.compile(r"[\w][\w.-]{0,80}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class ContainerName:
     """A container's image: its name without registry's port and digest, its tag ("" if none), whether it is pinned."""
 
     name: str
@@ -65,12 +65,12 @@ class Image:
         return f"{NO_RELEASE}{said}; the rules of {RULES_VERSION} are taken, --vllm-version names others"
 
 
-def read_image(written: str) -> Image:
+def read_container_name(written: str) -> ContainerName:
     """Return an image as ``docker run`` and manifests name it: ``host:port/name:tag@sha256:digest``."""
     named, at, _ = written.strip().partition("@")
     before, slash, last = named.rpartition("/")
     name, _, tag = last.partition(":")
-    return Image(name=f"{before}{slash}{name}".lower(), tag=tag, is_pinned=bool(at))
+    return ContainerName(name=f"{before}{slash}{name}".lower(), tag=tag, is_pinned=bool(at))
 
 
 def version_of_package(word: str) -> str | None:

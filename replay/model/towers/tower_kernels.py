@@ -15,7 +15,7 @@ import numpy as np
 
 from replay.model.gpus import Gpu
 from replay.model.layout import ONE_NODE, Layout
-from replay.model.operator_forms import encoder_attention_work, forms, product_work
+from replay.model.operator_forms import forms, product_work, tower_attention_work
 from replay.model.vision.tower import VisionTower
 
 ELEMENTWISE_SHARE = 0.6
@@ -49,19 +49,19 @@ def on_gpus(
     ``VisionTower.num_ranks`` has the rules.
     """
     cannot_divide = tower.num_heads % tp != 0
-    if tower.shares_out_images and (is_data or (cannot_divide and tower.falls_back_to_data)):
+    if tower.has_data_mode and (is_data or (cannot_divide and tower.falls_back_to_data)):
         return OnGpus(tower=tower, gpu=gpu, layout=layout, shares=tp)
     return OnGpus(tower=tower, gpu=gpu, layout=layout, ranks=tower.num_ranks(tp, is_data=is_data))
 
 
-def encoding_us(server: OnGpus, images: Sequence[int]) -> float:
+def encoding_us(server: OnGpus, sizes: Sequence[int]) -> float:
     """Return what one GPU takes for a step that encodes images of so many tokens: all its kernels, one by one."""
     tower, number = server.tower, server.tower.num_layers
-    patches, tokens = sum(map(tower.num_patches, images)), sum(images)
+    patches, tokens = sum(map(tower.num_patches, sizes)), sum(sizes)
     whole = sum(product_us(server, patches, *each) for each in tower.layer_products(server.ranks))
-    attention = (number - tower.num_windowed_layers) * attention_us(server, images)
+    attention = (number - tower.num_windowed_layers) * attention_us(server, sizes)
     if tower.num_windowed_layers:
-        attention += tower.num_windowed_layers * windows_us(server, images)
+        attention += tower.num_windowed_layers * windows_us(server, sizes)
     ends = product_us(server, patches, tower.patch_inputs, tower.hidden_size) + sum(
         product_us(server, tokens, *each) for each in tower.projector_outputs(server.ranks)
     )
@@ -75,22 +75,22 @@ def product_us(server: OnGpus, rows: int, inputs: int, outputs: int) -> float:
     return float(form.time_us(product_work(server.gpu, rows, inputs, outputs))[0])
 
 
-def attention_us(server: OnGpus, images: Sequence[int]) -> float:
+def attention_us(server: OnGpus, sizes: Sequence[int]) -> float:
     """Return what attention takes that sees all of an image, or of a tile; one launch for all images."""
-    shapes = np.array([server.tower.sequences(each) for each in images], np.float64)
+    shapes = np.array([server.tower.sequences(each) for each in sizes], np.float64)
     return _sequences_us(server, number=shapes[:, 0], length=shapes[:, 1])
 
 
-def windows_us(server: OnGpus, images: Sequence[int]) -> float:
+def windows_us(server: OnGpus, sizes: Sequence[int]) -> float:
     """Return what attention takes within windows."""
     window = server.tower.window_patches
-    number = np.array([-(-server.tower.num_patches(each) // window) for each in images], np.float64)
-    return _sequences_us(server, number=number, length=np.full(len(images), float(window)))
+    number = np.array([-(-server.tower.num_patches(each) // window) for each in sizes], np.float64)
+    return _sequences_us(server, number=number, length=np.full(len(sizes), float(window)))
 
 
 def _sequences_us(server: OnGpus, *, number: np.ndarray, length: np.ndarray) -> float:
     heads = server.tower.num_heads / server.tower.attention_ranks(server.ranks)
-    work = encoder_attention_work(
+    work = tower_attention_work(
         server.gpu, heads=heads, head_dim=server.tower.head_dim, batch=number, length=length
     )
     together = {name: np.array([part.sum()]) for name, part in work.items()}

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from replay.model.encoders.encoder_kernels import OnGpus, encoding_us
+from replay.model.towers.tower_kernels import OnGpus, encoding_us
 from replay.model.vision.tower import VisionTower
 
 SMALLEST = 16
@@ -16,7 +16,7 @@ POINTS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EncoderTimes:
+class TowerTimes:
     """µs of a step that encodes: ``step_us`` once, ``token_us`` per token, ``pair_us`` per pair of an image's tokens.
 
     ``ranks``: GPUs that share the images of a step out among them, each of which encodes its own whole.
@@ -27,26 +27,26 @@ class EncoderTimes:
     pair_us: float
     ranks: int = 1
 
-    def image_us(self, num_tokens: int) -> float:
+    def one_us(self, num_tokens: int) -> float:
         """Return what a step takes that encodes one image of so many tokens."""
         return self.step_us + self.token_us * num_tokens + self.pair_us * num_tokens**2
 
 
-def image_sizes(tower: VisionTower) -> list[int]:
+def usual_sizes(tower: VisionTower) -> list[int]:
     """Return the sizes that the numbers are fitted to: evenly in logarithms, whole tiles where it has tiles."""
     tile = tower.tile_tokens
-    most = tower.largest_image // tile if tile else tower.largest_image
+    most = tower.max_tokens_per_item // tile if tile else tower.max_tokens_per_item
     sizes = np.geomspace(1 if tile else SMALLEST, most, POINTS).round().astype(int)
     return sorted({int(size) * (tile or 1) for size in sizes})
 
 
 @lru_cache(maxsize=256)
-def encoder_times(server: OnGpus) -> EncoderTimes:
+def tower_times(server: OnGpus) -> TowerTimes:
     """Return the three numbers: least squares of the relative error over images of all sizes, one in a step.
 
     None is negative. A tower that cuts images into tiles has no pairs.
     """
-    sizes = image_sizes(server.tower)
+    sizes = usual_sizes(server.tower)
     exact = np.array([encoding_us(server, [size]) for size in sizes])
     tokens = np.array(sizes, np.float64)
     columns = np.stack([np.ones_like(tokens), tokens, tokens**2], axis=1)
@@ -61,4 +61,4 @@ def encoder_times(server: OnGpus) -> EncoderTimes:
             break
         used.pop(int(np.argmin(values * scale)))
     step, token, pair = (float(f"{value:.4g}") for value in found)
-    return EncoderTimes(step_us=step, token_us=token, pair_us=pair, ranks=server.shares)
+    return TowerTimes(step_us=step, token_us=token, pair_us=pair, ranks=server.shares)

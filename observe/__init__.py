@@ -7,7 +7,8 @@
     workload = synth(preset("chatbot", 4.0), seed=1)          # or any trace, read
     trace = asyncio.run(observe_trace(workload, url="http://127.0.0.1:8000", output="a"))
 
-``observe_with`` takes all that can be set (``Settings``) and returns what the command shows. ``report_runs``,
+``observe_with`` takes all that can be set (``Settings``) and returns what the command shows. ``find_capacity`` is
+``vtwin observe --find-capacity``. ``report_runs``,
 ``check_client`` and ``receive_spans`` are ``vtwin report``, ``selfcheck`` and ``receive``.
 Names are imported when first used, so that importing this package costs nothing.
 """
@@ -18,6 +19,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from observe.capacity.live_capacity import LiveCapacity
+    from observe.capacity.question import Begin, FindSettings, find_capacity
     from observe.measured.question import MeasuredRuns, report_runs
     from observe.observation import Observation, observe_trace, observe_with
     from observe.plan.send_plan import SendPlan, make_plan
@@ -33,9 +36,12 @@ if TYPE_CHECKING:
     from observe.settings import Limits, Settings
 
 __all__ = [
+    "Begin",
     "Endpoint",
     "Exchange",
+    "FindSettings",
     "Limits",
+    "LiveCapacity",
     "MeasuredRuns",
     "Observation",
     "Reading",
@@ -45,6 +51,7 @@ __all__ = [
     "SseParser",
     "StreamReader",
     "check_client",
+    "find_capacity",
     "hide_arguments",
     "make_plan",
     "observe_trace",
@@ -56,6 +63,10 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Begin": "observe.capacity.question",
+    "FindSettings": "observe.capacity.question",
+    "LiveCapacity": "observe.capacity.live_capacity",
+    "find_capacity": "observe.capacity.question",
     "check_client": "observe.selfcheck.question",
     "receive_spans": "observe.receive.question",
     "report_runs": "observe.measured.question",

@@ -48,8 +48,14 @@ def observe(
     if record.no_scrape and record.scrape is not None:
         raise ConfigError("--no-scrape: cannot be combined with --scrape")
     settings = _settings(workload, server, limits, answers, record, files)
-    slo_us = parse_slo(record.slo, tell=tell_note) if record.slo is not None else {}
     starts = _starts(sessions, workload, several)
+    if several.find.find_capacity:
+        from observe.capacity.command import find_on_server
+
+        place = server.output
+        find_on_server(workload, settings, several=several, slo=record.slo, folder=place, files=files)
+        return
+    slo_us = parse_slo(record.slo, tell=tell_note) if record.slo is not None else {}
     if several.is_asked_for:
         observe_loads(workload, settings, options=several, folder=server.output, slo_us=slo_us, files=files)
     else:
@@ -65,7 +71,7 @@ def _starts(sessions: SessionOptions, workload: WorkloadOptions, several: ListOp
     if starts.changes_anything and (workload.trace is None or several.is_asked_for):
         raise ConfigError(
             "--sessions, --session-rate, --think-time-scale, --max-think-time, --warm-start, --session-priority: need "
-            "--trace STEM, the sessions to send, and no --plan or --sweep"
+            "--trace STEM, the sessions to send, and no --plan, --sweep or --find-capacity"
         )
     return starts
 

@@ -14,10 +14,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from traces import ConfigError, parse_run_slo, parse_slo
+from traces import MOST_FAILED, ConfigError, parse_run_slo, parse_slo
 from traces.slo import SLO_METRICS
 
 GOODPUT: Final = "goodput"
+FAILED: Final = "failed"
+"""The criterion of requests without an answer: of them, 1 % may be."""
 GOOD: Final = 0.99
 """The share of requests that must meet the limits of each request."""
 
@@ -72,7 +74,7 @@ def criteria_of(
             raise ConfigError(f"--slo {name}: got it twice, expected it once")
     if tell is not None and any("itl" in each.limits_us for each in found):
         tell("--slo: ITL is the mean of each request's gaps here")
-    return tuple(found)
+    return (*found, Criterion(name=FAILED, limits_us={}, beyond_frac=MOST_FAILED))
 
 
 def _of_percentile(part: str) -> Criterion:

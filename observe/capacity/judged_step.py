@@ -1,10 +1,11 @@
 """Whether a rate is within an SLO, of what a step has seen so far: pure, for a run under way as for one that is over.
 
 The first fifth of the requests, and at least two generations, find an empty server and are not judged; a generation is
-as many as are sent while one stays. Nothing is sure before some generations have passed: queues grow slowly. Requests that come before a server is warm are
-told from an overload by what follows: where the second half of the judged requests keeps a limit, and the first broke
-it, the first is left out. A server that falls behind is known by its queue, which grows from each tenth of the step to
-the next.
+as many as are sent while one stays. Nothing is sure before some generations have passed: queues grow slowly.
+
+Requests that come before a server is warm are told from an overload by what follows: where the second half of the
+judged requests keeps a limit, and the first broke it, the first is left out. A server that falls behind is known by its
+queue, which grows from each tenth of the step to the next.
 """
 
 from __future__ import annotations
@@ -98,7 +99,9 @@ def judge(answers: Answers, criteria: Sequence[Criterion]) -> Verdict:
     first = min(max(int(SETTLING * n), math.ceil(SETTLING_GENERATIONS * generation)), n)
     begin = _warm_from(answers, criteria, first)
     lasted = (n - begin) / max(generation, 1.0)
-    shares = {each.name: share_beyond(answers.ratios[each.name][begin:], each.beyond_frac) for each in criteria}
+    shares = {
+        each.name: share_beyond(answers.ratios[each.name][begin:], each.beyond_frac) for each in criteria
+    }
     grown, is_behind = _growth(answers, begin) if lasted >= LASTING_TO_GROW else (0.0, False)
     known = [each.is_met for each in shares.values()]
     is_met: bool | None = None
@@ -145,7 +148,7 @@ def _warm_from(answers: Answers, criteria: Sequence[Criterion], first: int) -> i
 
 
 def _falls(answers: Answers, first: int, middle: int) -> bool:
-    """Return whether fewer are in flight at the end of the first half than at its beginning: it is no queue's growth."""
+    """Return whether fewer are in flight in the second half than in the first: no queue grows."""
     held = _in_flight(answers)
     return bool(held[middle:].mean() <= held[first:middle].mean())
 

@@ -94,7 +94,8 @@ def _chance_of_all(
     for each in criteria:
         worth = near * [min(verdict.shares[each.name].worth, MOST_WORTH) for verdict in verdicts]
         beyond = worth * [verdict.shares[each.name].beyond_frac for verdict in verdicts]
-        below *= _chance_above(grid, logs, beyond, worth, allowed_frac=each.beyond_frac, prior=prior)
+        if beyond.any():  # what never broke says nothing of where it would
+            below *= _chance_above(grid, logs, beyond, worth, allowed_frac=each.beyond_frac, prior=prior)
     grown = np.array([verdict.is_behind for verdict in verdicts])
     if grown.any():
         worth = near * OF_QUEUE

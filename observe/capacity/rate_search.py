@@ -104,13 +104,16 @@ class RateSearch:
         goes_above = sum(each.rate_per_s > belief.rate_per_s for each in steps) * 2 <= len(steps)
         reach = ABOVE * self.precision if goes_above else -BELOW * self.precision
         return NextRate(
-            rate_per_s=belief.rate_per_s * (1 + reach), purpose=f"believed: {belief.low:.4g} to {belief.high:.4g}/s"
+            rate_per_s=belief.rate_per_s * (1 + reach),
+            purpose=f"believed: {belief.low:.4g} to {belief.high:.4g}/s",
         )
 
     def belief(self, steps: Sequence[SeenStep]) -> Belief:
         """Return where the rate is believed to lie."""
         prior = Prior(rate_per_s=self.begin_per_s, spread=NEAR_SPREAD if self.is_near else FAR_SPREAD)
-        return believe([each.rate_per_s for each in steps], [each.verdict for each in steps], self.criteria, prior)
+        return believe(
+            [each.rate_per_s for each in steps], [each.verdict for each in steps], self.criteria, prior
+        )
 
     def _is_narrow(self, belief: Belief) -> bool:
         """Return whether the rate is known to the precision, with 99 %."""
@@ -179,4 +182,8 @@ def _to_try_again(steps: Sequence[SeenStep], *, is_last: bool) -> float | None:
 
 def _answered(steps: Sequence[SeenStep]) -> list[float]:
     """Return what was answered per s where more was sent than that."""
-    return [each.verdict.answered_per_s for each in steps if each.verdict.is_behind and each.verdict.answered_per_s]
+    return [
+        each.verdict.answered_per_s
+        for each in steps
+        if each.verdict.is_behind and each.verdict.answered_per_s
+    ]

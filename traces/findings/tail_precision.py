@@ -102,7 +102,8 @@ def num_effective(known: Floats, ordered: Floats, *, tail: float = TAIL) -> floa
     """Return how many independent values would scatter as much, never more than there are.
 
     ``known``: at least ``NUM_BATCHES`` values in time; ``ordered``: the same ascending; ``tail``: the share of the
-    largest that is asked about. What the batches' scatter exceeds that of independent values by is itself known from few batches, and counts more.
+    largest that is asked about. What the batches' scatter exceeds that of independent values by is itself known from
+    few batches, and counts more.
     """
     n, of_tail = len(known), _times_scattered(known, ordered, tail)
     trust = min(n * tail / max(of_tail, 1.0) / ENOUGH_CLUSTERS, 1.0)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from traces.workload.recorded.session_starts import SessionStarts, is_first, started
     from traces.workload.recorded.total_limit import limit_note, with_total_limit
     from traces.workload.recorded.warm_start import WarmStart
-    from traces.workload.resolve import PRESETS, clipping_notes, preset, workload_from_options
+    from traces.workload.resolve import PRESETS, clipping_notes, preset, seed_of, workload_from_options
     from traces.workload.spec.spec_read import load_spec
     from traces.workload.sweep import sweep_options
     from traces.workload.synthesis import synth, trace_from_options
@@ -72,6 +72,7 @@ __all__ = [
     "preset",
     "recorded_load",
     "requests_to_draw",
+    "seed_of",
     "served_note",
     "some_rows",
     "started",
@@ -114,6 +115,7 @@ _HOMES = {
     "preset": "traces.workload.resolve",
     "recorded_load": "traces.workload.recorded.from_trace",
     "requests_to_draw": "traces.workload.recorded.resampling",
+    "seed_of": "traces.workload.resolve",
     "served_note": "traces.workload.recorded.served_lengths",
     "some_rows": "traces.workload.recorded.drawn_trace",
     "started": "traces.workload.recorded.session_starts",

@@ -13,11 +13,11 @@ from traces.findings.tail_precision import (
     TailPrecision,
     _largest,
     _needed,
-    num_effective,
     _ranks,
     _rounded_up,
     _times_scattered,
     _up_to,
+    num_effective,
     precision_of,
     tail_precision,
 )

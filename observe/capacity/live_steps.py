@@ -26,6 +26,8 @@ MOST_S: Final = 600.0
 MOST_REQUESTS: Final = 30_000
 FEWEST_REQUESTS: Final = 2_000
 """and has at most, and at least, so many requests before it is given up as not known."""
+SHORT: Final = 0.03
+"""A client that sends so much less than is due is the limit itself."""
 NUM_PROBED: Final = 100
 """Requests that are sent at once where nothing says where to begin."""
 OF_PROBE: Final = 0.8
@@ -37,7 +39,7 @@ PROBED: Final = (0.1, 0.8)
 class LiveStep:
     """A step that was observed: why, its trace's name, and what it cost. Times in s.
 
-    ``client_limited``: why the client, not the server, limited it, None: it did not.
+    ``client_limited``: how far the client, not the server, was the limit, None: it was not.
     """
 
     seen: SeenStep
@@ -88,7 +90,6 @@ def step_of(stem: Path, rate_per_s: float, criteria: Sequence[Criterion], *, pur
     seen = SeenStep(rate_per_s=rate_per_s, verdict=verdict, is_met=verdict.best_guess(criteria))
     metrics = request_metrics(trace)
     ends = trace.cells("send_time_us").floats() + metrics["e2e_us"].to_numpy(dtype=np.float64)
-    client = trace.header.client
     outputs = trace.cells("output_tokens").floats()
     return LiveStep(
         seen=seen,
@@ -102,8 +103,18 @@ def step_of(stem: Path, rate_per_s: float, criteria: Sequence[Criterion], *, pur
             name: {f"p{q}": _quantile(metrics[f"{name}_us"].to_numpy(dtype=np.float64), q) for q in (50, 99)}
             for name in ("ttft", "tpot", "e2e")
         },
-        client_limited=client.reason if client is not None and client.limited else None,
+        client_limited=_shortfall(trace),
     )
+
+
+def _shortfall(trace: Trace) -> str | None:
+    """Return by how much the client sent less than was due, None: by no more than ``SHORT``."""
+    client = trace.header.client
+    asked = None if client is None else client.rate_asked_per_s
+    sent = None if client is None else client.rate_achieved_per_s
+    if not asked or not sent or sent >= (1 - SHORT) * asked:
+        return None
+    return f"{sent:.4g}/s were sent of {asked:.4g}/s that were due"
 
 
 def _quantile(values: np.ndarray[tuple[int], np.dtype[np.float64]], percent: int) -> float | None:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from observe.capacity.criteria import Criterion, criteria_of
+from observe.capacity.criteria import FAILED, Criterion, criteria_of
 from observe.capacity.live_capacity import LiveCapacity
 from observe.capacity.live_steps import (
     LiveStep,
@@ -201,7 +201,7 @@ class _LiveSearch:
             for each in there.get("evaluations", [])
         ]
         if known:
-            self.tell(f"{len(known)} steps are already there")
+            self.tell(f"already there: {len(known)} of the steps")
             first = known[0].seen.rate_per_s
         if first is None:
             first = probe_per_s = probe_per_s or await self._probe()
@@ -230,7 +230,11 @@ class _LiveSearch:
                 break
             number = len(steps) + 1
             self.tell(f"step {number}, {following.rate_per_s:.4g}/s: {following.purpose}")
-            step = await self._step(following, number, is_first=not steps and probe_per_s is None)
+            try:
+                step = await self._step(following, number, is_first=not steps and probe_per_s is None)
+            except ServerError:
+                self._forget_failed(steps, search, probe_per_s)
+                raise
             if step is None:
                 state = "interrupted"
                 break
@@ -240,6 +244,11 @@ class _LiveSearch:
         found = self._told(steps, search, probe_per_s, state)
         self._write(found)
         return found
+
+    def _forget_failed(self, steps: list[LiveStep], search: RateSearch, probe_per_s: float | None) -> None:
+        """Take off the last step if its requests failed: the server had gone by then, which is no result of a rate."""
+        if steps and not steps[-1].seen.is_met and steps[-1].seen.verdict.broken(self.criteria) == FAILED:
+            self._write(self._told(steps[:-1], search, probe_per_s, "interrupted"))
 
     async def _step(self, following: NextRate, number: int, *, is_first: bool) -> LiveStep | None:
         """Return a step that was observed, None: interrupted."""

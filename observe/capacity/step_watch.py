@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from observe.capacity.judged_step import Answers, judge
 from traces import finished_ok, request_latencies
-from traces.metrics import latencies_us
+from traces.metrics import latencies_us, sent_or_due
 
 if TYPE_CHECKING:
     from observe.capacity.criteria import Criterion
@@ -86,9 +86,10 @@ def _answers(table: Floats, criteria: Sequence[Criterion]) -> Answers:
         "ttft_from_due_us": ttft + lag,
     }
     failed = ok == 0.0
+    sent = np.maximum.accumulate(np.nan_to_num(send))  # one that could not be sent: after the one before
     return Answers(
-        send_us=np.nan_to_num(send),
-        end_us=np.nan_to_num(np.where(np.isnan(last), send, last)),
+        send_us=sent,
+        end_us=np.where(np.isnan(last), sent, last),
         ratios={each.name: each.ratios(latencies, failed) for each in criteria},
     )
 
@@ -99,7 +100,7 @@ def answers_of(trace: Trace, criteria: Sequence[Criterion]) -> Answers:
     was_ended = trace.header.client is not None and len(trace) < (trace.header.client.num_planned or 0)
     n = int(dropped[0]) if len(dropped) and was_ended else len(trace)
     latencies = request_latencies(trace)
-    send = trace.cells("send_time_us").floats()
+    send = sent_or_due(trace).floats()
     end = np.where(np.isnan(latencies["e2e_us"]), send, send + latencies["e2e_us"])
     failed = ~finished_ok(trace)
     ratios = {each.name: each.ratios(latencies, failed)[:n] for each in criteria}

@@ -49,7 +49,7 @@ def observe(
         raise ConfigError("--no-scrape: cannot be combined with --scrape")
     settings = _settings(workload, server, limits, answers, record, files)
     starts = _starts(sessions, workload, several)
-    if several.find.find_capacity:
+    if several.is_asked_for and several.find.find_capacity:
         from observe.capacity.command import find_on_server
 
         place = server.output

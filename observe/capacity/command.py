@@ -59,18 +59,22 @@ def find_on_server(
         resume=several.resume,
         overwrite=files.overwrite,
     )
-    found = run_on_fastest_loop(
-        lambda: find_capacity(
-            workload,
-            settings,
-            slo,
-            folder=folder,
-            how=how,
-            display=show(),
-            tell=lambda line: tell(f"observe: {line}"),
-            handle_signals=True,
+    try:
+        found = run_on_fastest_loop(
+            lambda: find_capacity(
+                workload,
+                settings,
+                slo,
+                folder=folder,
+                how=how,
+                display=show(),
+                tell=lambda line: tell(f"observe: {line}"),
+                handle_signals=True,
+            )
         )
-    )
+    except KeyboardInterrupt:  # between two steps
+        tell("observe: interrupted: the same command with --resume goes on from the steps that are there")
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
     _show(found, folder, as_json=files.as_json)
     if found.state == "interrupted":
         raise typer.Exit(ExitCode.INTERRUPTED)

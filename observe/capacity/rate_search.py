@@ -25,6 +25,10 @@ FAR_SPREAD: Final = 1.0
 """How far off the first rate may be, on the log scale."""
 BELOW_CEILING: Final = 0.95
 """An overloaded server answered so much; the rate to try next is at most this share of it."""
+NEARLY_ALL: Final = 0.9
+TO_IDLE: Final = 10.0
+"""Where nearly all requests are beyond a limit and no queue grows, an idle server may be, too: a rate this factor lower
+shows it."""
 FAILURES: Final = 3
 """So many in a row are a reason to ask whether the server has recovered from the first."""
 Z_99: Final = 2.576
@@ -91,7 +95,7 @@ class RateSearch:
         """Return what to observe after these steps, None at the end."""
         if not steps:
             return NextRate(rate_per_s=self.begin_per_s, purpose="the first rate")
-        if len(steps) >= self.most_steps or recovers(steps) is False:
+        if len(steps) >= self.most_steps or recovers(steps) is False or _are_idle_and_slow(steps[-2:]):
             return None
         if len({each.is_met for each in steps}) == 1:
             return self._outward(steps)
@@ -125,6 +129,8 @@ class RateSearch:
         rates = [each.rate_per_s for each in steps]
         if steps[0].is_met:
             return NextRate(rate_per_s=max(rates) * step, purpose=f"{max(rates):.4g}/s was within the SLO")
+        if _are_idle_and_slow(steps[-1:], least=1):
+            step = TO_IDLE
         aim = min([min(rates) / step, *(BELOW_CEILING * each for each in _answered(steps))])
         return NextRate(rate_per_s=aim, purpose=f"{min(rates):.4g}/s was not within the SLO")
 
@@ -147,6 +153,15 @@ class RateSearch:
             recovers=recovers(steps),
             highest_met=max((each for each in met if high is None or each <= high), default=None),
         )
+
+
+def _are_idle_and_slow(steps: Sequence[SeenStep], *, least: int = 2) -> bool:
+    """Return whether all of so many steps had nearly every request beyond a limit, and none a queue that grew."""
+    return len(steps) >= least and all(
+        not each.verdict.is_behind
+        and max(share.beyond_frac for share in each.verdict.shares.values()) > NEARLY_ALL
+        for each in steps
+    )
 
 
 def recovers(steps: Sequence[SeenStep]) -> bool | None:

@@ -25,6 +25,7 @@ Floats = NDArray[np.float64]
 
 SETTLING: Final = 0.2
 """Share of the requests, the first, that is not judged; as in ``vtwin capacity``."""
+TOO_SHORT: Final = "too short to tell"
 SETTLING_GENERATIONS: Final = 2
 LASTING_TO_BREAK: Final = 5
 LASTING_TO_MEET: Final = 80
@@ -63,7 +64,7 @@ class Verdict:
     """A step's result. ``is_met``: whether all limits are surely kept, or one surely broken; None: not known.
 
     ``shares``: by criterion. ``grown_frac``: the share of the requests that piled up, ``is_behind``: surely.
-    ``slow_start_us``: how long the server was slow before it kept the limits, None: it was not.
+    ``is_too_short``: too few generations were judged to tell anything. ``slow_start_us``: how long the server was slow before it kept the limits, None: it was not.
     ``answered_per_s``: of a server that is behind, while requests were sent.
     """
 
@@ -71,6 +72,7 @@ class Verdict:
     shares: Mapping[str, Share]
     grown_frac: float
     is_behind: bool
+    is_too_short: bool
     slow_start_us: float | None
     answered_per_s: float | None
     num_judged: int
@@ -79,7 +81,7 @@ class Verdict:
         """Return whether the limits are kept, by what is surely known, else by what was counted."""
         if self.is_met is not None:
             return self.is_met
-        return self.num_judged > 0 and self.worst_ratio(criteria) <= 1
+        return not self.is_too_short and self.worst_ratio(criteria) <= 1
 
     def worst_ratio(self, criteria: Sequence[Criterion]) -> float:
         """Return the largest share of requests beyond a limit, over what is allowed."""
@@ -87,8 +89,8 @@ class Verdict:
 
     def broken(self, criteria: Sequence[Criterion]) -> str:
         """Return what is furthest beyond what is allowed."""
-        if self.is_behind and self.worst_ratio(criteria) <= 1:
-            return THROUGHPUT
+        if self.worst_ratio(criteria) <= 1:
+            return THROUGHPUT if self.is_behind else TOO_SHORT
         return max(criteria, key=lambda each: self.shares[each.name].beyond_frac / each.beyond_frac).name
 
 
@@ -114,6 +116,7 @@ def judge(answers: Answers, criteria: Sequence[Criterion]) -> Verdict:
         shares=shares,
         grown_frac=grown,
         is_behind=is_behind,
+        is_too_short=n - begin < FEWEST or lasted < LASTING_TO_BREAK,
         slow_start_us=float(answers.send_us[begin]) if begin > first else None,
         answered_per_s=_answered_per_s(answers, begin) if is_behind else None,
         num_judged=n - begin,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from observe.capacity.judged_step import THROUGHPUT
+from observe.capacity.judged_step import THROUGHPUT, TOO_SHORT
 from traces import shown_time, tool_version
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class LiveCapacity:
         found, said = self.found, []
         if found.limiting == THROUGHPUT:
             said.append("Above it the server is saturated: its queue grows")
-        elif found.limiting is not None:
+        elif found.limiting not in {None, TOO_SHORT}:
             behind = any(each.seen.verdict.is_behind for each in self.steps)
             said.append(
                 f"First to break: {found.limiting}{', and the queue grows further up' if behind else ''}"
@@ -62,6 +62,11 @@ class LiveCapacity:
             )
         elif found.recovers:
             said.append("The server recovers: after an overload it was within the SLO again")
+        short = [each.name for each in self.steps if each.seen.verdict.is_too_short]
+        if short:
+            said.append(
+                f"Too short to tell: {', '.join(short)}; --num-requests or --duration make steps longer"
+            )
         slow = [each for each in self.steps if each.seen.verdict.slow_start_us is not None]
         said += [
             f"{each.name}: a slow start of {shown_time(each.seen.verdict.slow_start_us or 0.0)} is left out"

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from observe.capacity.criteria import criteria_of
-from observe.capacity.judged_step import SETTLING, THROUGHPUT, Answers, judge
+from observe.capacity.judged_step import SETTLING, THROUGHPUT, TOO_SHORT, Answers, judge
 
 Floats = NDArray[np.float64]
 
@@ -83,3 +83,10 @@ def test_nothing_is_surely_within_before_many_generations_have_passed() -> None:
     short = judge(answers(noise(2000, about=20), noise(2000, about=2000)), CRITERIA)
     assert short.is_met is None
     assert short.best_guess(CRITERIA)
+
+
+def test_a_step_of_less_than_a_few_generations_is_within_nothing() -> None:
+    found = judge(answers(noise(300, about=20), noise(300, about=2000)), CRITERIA)
+    assert found.is_too_short
+    assert not found.best_guess(CRITERIA)
+    assert found.broken(CRITERIA) == TOO_SHORT

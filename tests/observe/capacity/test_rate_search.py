@@ -127,6 +127,7 @@ def verdict(beyond_frac: float, *, is_behind: bool = False) -> Verdict:
         shares=shares,
         grown_frac=0.1 if is_behind else 0.0,
         is_behind=is_behind,
+        is_too_short=False,
         slow_start_us=None,
         answered_per_s=100.0 if is_behind else None,
         num_judged=2000,

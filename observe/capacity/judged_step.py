@@ -64,8 +64,8 @@ class Verdict:
     """A step's result. ``is_met``: whether all limits are surely kept, or one surely broken; None: not known.
 
     ``shares``: by criterion. ``grown_frac``: the share of the requests that piled up, ``is_behind``: surely.
-    ``is_too_short``: too few generations were judged to tell anything. ``slow_start_us``: how long the server was slow before it kept the limits, None: it was not.
-    ``answered_per_s``: of a server that is behind, while requests were sent.
+    ``is_too_short``: too few generations were judged to tell anything. ``slow_start_us``: how long the server was slow
+    before it kept the limits, None: it was not. ``answered_per_s``: of a server that is behind, during the sending.
     """
 
     is_met: bool | None
@@ -104,7 +104,8 @@ def judge(answers: Answers, criteria: Sequence[Criterion]) -> Verdict:
     shares = {
         each.name: share_beyond(answers.ratios[each.name][begin:], each.beyond_frac) for each in criteria
     }
-    grown, is_behind = _growth(answers, begin) if lasted >= LASTING_TO_GROW else (0.0, False)
+    grown, is_growing = _growth(answers, begin)
+    is_behind = is_growing and lasted >= LASTING_TO_GROW
     known = [each.is_met for each in shares.values()]
     is_met: bool | None = None
     if is_behind or (False in known and lasted >= LASTING_TO_BREAK):
@@ -166,13 +167,14 @@ def _in_flight(answers: Answers) -> Floats:
 def _growth(answers: Answers, begin: int) -> tuple[float, bool]:
     """Return the share of the requests that piled up from ``begin`` on, and whether that is surely a growth."""
     held = _in_flight(answers)[begin:]
-    if len(held) < FEWEST_FOR_GROWTH:
+    if len(held) < FEWEST:
         return 0.0, False
     means = np.array([each.mean() for each in np.array_split(held, NUM_TENTHS)])
     steps = np.diff(means)
     grown = float(steps.mean() / (len(held) / NUM_TENTHS))
     error = float(steps.std(ddof=1) / np.sqrt(len(steps)))
-    return grown, grown > GROWN and float(steps.mean()) > T_OF_TENTHS * error
+    is_growing = grown > GROWN and float(steps.mean()) > T_OF_TENTHS * error
+    return grown, is_growing and len(held) >= FEWEST_FOR_GROWTH
 
 
 def _answered_per_s(answers: Answers, begin: int) -> float:

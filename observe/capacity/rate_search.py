@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from observe.capacity.criteria import Criterion
-from observe.capacity.judged_step import Verdict
+from observe.capacity.judged_step import GROWN, Verdict
 from observe.capacity.rate_belief import Belief, Prior, believe
 
 MOST_STEPS: Final = 8
@@ -158,7 +158,7 @@ class RateSearch:
 def _are_idle_and_slow(steps: Sequence[SeenStep], *, least: int = 2) -> bool:
     """Return whether all of so many steps had nearly every request beyond a limit, and none a queue that grew."""
     return len(steps) >= least and all(
-        not each.verdict.is_behind
+        each.verdict.grown_frac < GROWN
         and max(share.beyond_frac for share in each.verdict.shares.values()) > NEARLY_ALL
         for each in steps
     )

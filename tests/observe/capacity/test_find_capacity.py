@@ -94,6 +94,9 @@ def test_a_search_that_was_cut_short_goes_on_and_the_function_answers_as_the_com
         process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert process.stderr is not None
         assert any("step 2, 4/s" in line for line in process.stderr)
+        rows = folder / "step-02.csv"
+        while not rows.is_file() or rows.read_text().count("\n") < 2:
+            assert process.poll() is None
         process.send_signal(signal.SIGINT)
         told_last = "".join(process.communicate(timeout=60))
         assert process.returncode == 130

@@ -43,7 +43,7 @@ Display = Callable[[Progress, SendPlan], AbstractContextManager[None]]
 """Shows a run while it goes on."""
 
 
-class Watch(Protocol):
+class RunWatch(Protocol):
     """Looks at a run under way and may end it. Only of one process."""
 
     def begin(self, stop: Callable[[str], None]) -> None:
@@ -116,7 +116,7 @@ async def observe_with(
     display: Display | None = None,
     tell: Tell | None = None,
     handle_signals: bool = False,
-    watch: Watch | None = None,
+    watch: RunWatch | None = None,
 ) -> Observation:
     """Observe with ``settings`` (see ``observe_trace``), shown by ``display``; ``tell`` takes single lines.
 
@@ -164,7 +164,7 @@ async def _observe(
     path: Path,
     shown: Display,
     signals: Callable[[Executor], AbstractContextManager[None]],
-    watch: Watch | None,
+    watch: RunWatch | None,
 ) -> Observation:
     recorders = ServerRecorders(settings, client, metrics=ready.server.metrics)
     live = LiveTrace(path, plan=ready.plan, events=settings.events, warmup=settings.warmup)

@@ -41,9 +41,11 @@ if TYPE_CHECKING:
     from traces.findings.prefix_ceiling import prefix_hit_ceiling_frac
     from traces.findings.run_findings import finding_lines, findings_of, marked, several_engines
     from traces.findings.tail_precision import (
+        NUM_BATCHES,
         Precision,
         TailPrecision,
         fewest_beyond,
+        num_effective,
         precision_of,
         precision_rows,
     )
@@ -99,7 +101,7 @@ if TYPE_CHECKING:
     from traces.priorities import PRIORITY_OF_CLASS, by_class, request_priorities
     from traces.run_slo import RunLimit, parse_run_slo
     from traces.schema import EVENT_FIELDS, FIELDS
-    from traces.slo import MOST_FAILED, Attainment, Goodput, goodput, meets_slo, parse_slo
+    from traces.slo import MOST_FAILED, SLO_METRICS, Attainment, Goodput, goodput, meets_slo, parse_slo
     from traces.tables.cells import Cells, all_known, cells_where
     from traces.tables.csv_parquet import write_parquet
     from traces.tables.event_rules import request_codes
@@ -130,9 +132,11 @@ __all__ = [
     "FIELDS",
     "METRIC_COLUMNS",
     "MOST_FAILED",
+    "NUM_BATCHES",
     "PEER_METRICS",
     "PRIORITY_OF_CLASS",
     "SAME_READ_US",
+    "SLO_METRICS",
     "Attainment",
     "Cells",
     "CheckedTrace",
@@ -212,6 +216,7 @@ __all__ = [
     "meets_slo",
     "metric_notes",
     "note_replaced",
+    "num_effective",
     "or_null",
     "own_figure",
     "own_hashes",
@@ -299,6 +304,9 @@ _HOMES = {
     "ImageLists": "traces.tables.image_lists",
     "METRIC_COLUMNS": "traces.metrics",
     "MOST_FAILED": "traces.slo",
+    "NUM_BATCHES": "traces.findings.tail_precision",
+    "SLO_METRICS": "traces.slo",
+    "num_effective": "traces.findings.tail_precision",
     "PEER_METRICS": "traces.peers.peer_metrics",
     "MetricNotes": "traces.metrics",
     "Network": "traces.header",

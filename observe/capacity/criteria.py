@@ -14,8 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from traces import MOST_FAILED, ConfigError, parse_run_slo, parse_slo
-from traces.slo import SLO_METRICS
+from traces import MOST_FAILED, SLO_METRICS, ConfigError, parse_run_slo, parse_slo
 
 GOODPUT: Final = "goodput"
 FAILED: Final = "failed"

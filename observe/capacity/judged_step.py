@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from observe.capacity.criteria import Criterion
-from observe.capacity.sequential_test import FEWEST, Share, share_beyond
+from observe.capacity.sequential_test import FEWEST, ShareBeyond, share_beyond
 
 Floats = NDArray[np.float64]
 
@@ -48,7 +48,7 @@ COLD_TIMES: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
+class StepAnswers:
     """The requests of a step, as far as all that were sent before are answered, in the order of sending.
 
     ``send_us``, ``end_us``: float64 [n], µs from the step's start. ``ratios``: by criterion, float64 [n].
@@ -60,7 +60,7 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class StepVerdict:
     """A step's result. ``is_met``: whether all limits are surely kept, or one surely broken; None: not known.
 
     ``shares``: by criterion. ``grown_frac``: the share of the requests that piled up, ``is_behind``: surely.
@@ -69,7 +69,7 @@ class Verdict:
     """
 
     is_met: bool | None
-    shares: Mapping[str, Share]
+    shares: Mapping[str, ShareBeyond]
     grown_frac: float
     is_behind: bool
     is_too_short: bool
@@ -94,7 +94,7 @@ class Verdict:
         return max(criteria, key=lambda each: self.shares[each.name].beyond_frac / each.beyond_frac).name
 
 
-def judge(answers: Answers, criteria: Sequence[Criterion]) -> Verdict:
+def judge(answers: StepAnswers, criteria: Sequence[Criterion]) -> StepVerdict:
     """Return what the answers of a step say of the limits."""
     n = len(answers.send_us)
     generation = _generation(answers)
@@ -112,7 +112,7 @@ def judge(answers: Answers, criteria: Sequence[Criterion]) -> Verdict:
         is_met = False
     elif all(known) and lasted >= LASTING_TO_MEET:
         is_met = True
-    return Verdict(
+    return StepVerdict(
         is_met=is_met,
         shares=shares,
         grown_frac=grown,
@@ -124,7 +124,7 @@ def judge(answers: Answers, criteria: Sequence[Criterion]) -> Verdict:
     )
 
 
-def _generation(answers: Answers) -> float:
+def _generation(answers: StepAnswers) -> float:
     """Return how many requests are sent while one stays."""
     n = len(answers.send_us)
     if n < 2:
@@ -133,7 +133,7 @@ def _generation(answers: Answers) -> float:
     return stay_us * (n - 1) / max(float(answers.send_us[-1] - answers.send_us[0]), 1.0)
 
 
-def _warm_from(answers: Answers, criteria: Sequence[Criterion], first: int) -> int:
+def _warm_from(answers: StepAnswers, criteria: Sequence[Criterion], first: int) -> int:
     """Return the first request to judge: ``first``, or the middle of the rest where only what is before it was slow."""
     middle = (first + len(answers.send_us)) // 2
     if middle - first < FEWEST:
@@ -151,20 +151,20 @@ def _warm_from(answers: Answers, criteria: Sequence[Criterion], first: int) -> i
     return middle if has_slow_start else first
 
 
-def _falls(answers: Answers, first: int, middle: int) -> bool:
+def _falls(answers: StepAnswers, first: int, middle: int) -> bool:
     """Return whether fewer are in flight in the second half than in the first: no queue grows."""
     held = _in_flight(answers)
     return bool(held[middle:].mean() <= held[first:middle].mean())
 
 
-def _in_flight(answers: Answers) -> Floats:
+def _in_flight(answers: StepAnswers) -> Floats:
     """Return how many requests were in flight when each was sent, itself left out; float64 [n]."""
     ends = np.sort(answers.end_us)
     done = np.searchsorted(ends, answers.send_us, side="right")
     return np.asarray(np.arange(len(answers.send_us)) - done, np.float64)
 
 
-def _growth(answers: Answers, begin: int) -> tuple[float, bool]:
+def _growth(answers: StepAnswers, begin: int) -> tuple[float, bool]:
     """Return the share of the requests that piled up from ``begin`` on, and whether that is surely a growth."""
     held = _in_flight(answers)[begin:]
     if len(held) < FEWEST:
@@ -177,7 +177,7 @@ def _growth(answers: Answers, begin: int) -> tuple[float, bool]:
     return grown, is_growing and len(held) >= FEWEST_FOR_GROWTH
 
 
-def _answered_per_s(answers: Answers, begin: int) -> float:
+def _answered_per_s(answers: StepAnswers, begin: int) -> float:
     """Return the answers per second from the first judged request to the last that was sent."""
     since, until = answers.send_us[begin], answers.send_us[-1]
     done = np.count_nonzero((answers.end_us > since) & (answers.end_us <= until))

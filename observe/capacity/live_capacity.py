@@ -12,7 +12,7 @@ from traces import shown_time, tool_version
 if TYPE_CHECKING:
     from observe.capacity.criteria import Criterion
     from observe.capacity.live_steps import LiveStep
-    from observe.capacity.rate_search import Found
+    from observe.capacity.rate_search import FoundRate
 
 SCHEMA_VERSION = 1
 
@@ -25,7 +25,7 @@ class LiveCapacity:
     ``state``: ``finished``; ``interrupted``; ``client limited``: the client could not send more; ``under way``.
     """
 
-    found: Found
+    found: FoundRate
     steps: Sequence[LiveStep]
     criteria: Sequence[Criterion]
     question: Mapping[str, Any]

@@ -7,7 +7,7 @@ goes on from them.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -42,6 +42,10 @@ PAGE: Final = "report.html"
 PRECISION: Final = 0.03
 DRAIN_S: Final = 2.0
 """How long a step that is known waits for requests in flight, before it drops them."""
+
+
+Observe = Callable[..., Awaitable[Observation]]
+"""Observes a step: requests, stem, watch; ``is_first``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,27 +108,9 @@ async def find_capacity(
     criteria = criteria_of(slo, good_frac=how.good_frac, tell=say)
     asked = _question(workload, slo, how)
     make_folder(folder, option="--output")
+    observe = _observing(settings, display=display, say=say, handle_signals=handle_signals)
     with sole_owner(folder):
         there = _there(folder, asked, resume=how.resume, overwrite=how.overwrite)
-
-        async def observe(
-            requests: Trace, stem: Path, watch: StepWatch | None, is_first: bool
-        ) -> Observation:
-            seen = await observe_with(
-                requests,
-                _of_step(settings, is_first=is_first),
-                output=stem,
-                display=display,
-                tell=say,
-                handle_signals=handle_signals,
-                watch=watch,
-            )
-            if seen.num_ok == 0 and not seen.interrupted:
-                raise ServerError(
-                    f"{stem.name}: got no answer to {len(seen.trace):,} requests, expected some"
-                )
-            return seen
-
         live = _LiveSearch(
             workload=workload,
             folder=folder,
@@ -136,6 +122,28 @@ async def find_capacity(
             overwrite=how.overwrite or how.resume,
         )
         return await live.run(how.begin, there)
+
+
+def _observing(
+    settings: Settings, *, display: Display | None, say: Callable[[str], None], handle_signals: bool
+) -> Observe:
+    """Return what observes a step's requests into a stem. It raises ServerError where none is answered."""
+
+    async def observe(requests: Trace, stem: Path, watch: StepWatch | None, *, is_first: bool) -> Observation:
+        seen = await observe_with(
+            requests,
+            _of_step(settings, is_first=is_first),
+            output=stem,
+            display=display,
+            tell=say,
+            handle_signals=handle_signals,
+            watch=watch,
+        )
+        if seen.num_ok == 0 and not seen.interrupted:
+            raise ServerError(f"{stem.name}: got no answer to {len(seen.trace):,} requests, expected some")
+        return seen
+
+    return observe
 
 
 def _of_step(settings: Settings, *, is_first: bool) -> Settings:
@@ -187,7 +195,7 @@ class _LiveSearch:
     criteria: Sequence[Criterion]
     asked: Mapping[str, Any]
     precision: float
-    observe: Callable[..., Any]
+    observe: Observe
     tell: Callable[[str], None]
     overwrite: bool
 
@@ -217,7 +225,7 @@ class _LiveSearch:
         requests = probe_of(self.workload)
         self.tell(f"probe: {len(requests)} requests at once, for a rate to begin at")
         self._may_replace(self.folder / "probe")
-        seen = await self.observe(requests, self.folder / "probe", None, True)
+        seen = await self.observe(requests, self.folder / "probe", None, is_first=True)
         return None if seen.interrupted else rate_of_probe(seen.trace)
 
     async def _steps(
@@ -255,7 +263,7 @@ class _LiveSearch:
         stem = self.folder / f"step-{number:02d}"
         self._may_replace(stem)
         requests = requests_of(self.workload, following.rate_per_s, number=number)
-        seen = await self.observe(requests, stem, StepWatch(self.criteria), is_first)
+        seen = await self.observe(requests, stem, StepWatch(self.criteria), is_first=is_first)
         if seen.interrupted:
             return None
         return step_of(stem, following.rate_per_s, self.criteria, purpose=following.purpose)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from observe.capacity.criteria import Criterion
-    from observe.capacity.judged_step import Verdict
+    from observe.capacity.judged_step import StepVerdict
 
 Floats = NDArray[np.float64]
 
@@ -40,7 +40,7 @@ OF_QUEUE: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prior:
+class RatePrior:
     """A rate, requests per s, and how far off it may be: its standard deviation on the log scale."""
 
     rate_per_s: float
@@ -62,7 +62,7 @@ class Belief:
 
 
 def believe(
-    rates: Sequence[float], verdicts: Sequence[Verdict], criteria: Sequence[Criterion], prior: Prior
+    rates: Sequence[float], verdicts: Sequence[StepVerdict], criteria: Sequence[Criterion], prior: RatePrior
 ) -> Belief:
     """Return where the highest rate within the limits lies after steps at these rates.
 
@@ -85,9 +85,9 @@ def _chance_of_all(
     grid: Floats,
     logs: Floats,
     near: Floats,
-    verdicts: Sequence[Verdict],
+    verdicts: Sequence[StepVerdict],
     criteria: Sequence[Criterion],
-    prior: Prior,
+    prior: RatePrior,
 ) -> Floats:
     """Return the chance that every limit's rate is above each of the grid, float64 [grid]."""
     below = np.ones(len(grid))
@@ -104,7 +104,7 @@ def _chance_of_all(
 
 
 def _chance_above(
-    grid: Floats, logs: Floats, beyond: Floats, worth: Floats, *, allowed_frac: float, prior: Prior
+    grid: Floats, logs: Floats, beyond: Floats, worth: Floats, *, allowed_frac: float, prior: RatePrior
 ) -> Floats:
     """Return the chance that a limit's rate is above each of the grid, float64 [grid], falling from 1 to 0."""
     at_limit = math.log(allowed_frac / (1 - allowed_frac))

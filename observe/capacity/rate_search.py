@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from observe.capacity.criteria import Criterion
-from observe.capacity.judged_step import GROWN, Verdict
-from observe.capacity.rate_belief import Belief, Prior, believe
+from observe.capacity.judged_step import GROWN, StepVerdict
+from observe.capacity.rate_belief import Belief, RatePrior, believe
 
 MOST_STEPS: Final = 8
 FIRST_STEP: Final = 1.5
@@ -46,7 +46,7 @@ class SeenStep:
     """A rate, requests per s, and what was seen at it; ``is_met``: whether the limits were kept, as far as known."""
 
     rate_per_s: float
-    verdict: Verdict
+    verdict: StepVerdict
     is_met: bool
 
     @property
@@ -64,7 +64,7 @@ class NextRate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundRate:
     """The highest rate, requests per s, and its 90 % interval; ``rate_per_s`` None: no rate kept the limits.
 
     ``high`` None: no rate broke a limit. ``limiting``: what broke first, None: nothing. ``is_narrow``: whether the
@@ -95,7 +95,8 @@ class RateSearch:
         """Return what to observe after these steps, None at the end."""
         if not steps:
             return NextRate(rate_per_s=self.begin_per_s, purpose="the first rate")
-        if len(steps) >= self.most_steps or recovers(steps) is False or _are_idle_and_slow(steps[-2:]):
+        is_slow = not any(each.is_met for each in steps) and _are_idle_and_slow(steps[-2:])
+        if len(steps) >= self.most_steps or recovers(steps) is False or is_slow:
             return None
         if len({each.is_met for each in steps}) == 1:
             return self._outward(steps)
@@ -114,7 +115,7 @@ class RateSearch:
 
     def belief(self, steps: Sequence[SeenStep]) -> Belief:
         """Return where the rate is believed to lie."""
-        prior = Prior(rate_per_s=self.begin_per_s, spread=NEAR_SPREAD if self.is_near else FAR_SPREAD)
+        prior = RatePrior(rate_per_s=self.begin_per_s, spread=NEAR_SPREAD if self.is_near else FAR_SPREAD)
         return believe(
             [each.rate_per_s for each in steps], [each.verdict for each in steps], self.criteria, prior
         )
@@ -134,7 +135,7 @@ class RateSearch:
         aim = min([min(rates) / step, *(BELOW_CEILING * each for each in _answered(steps))])
         return NextRate(rate_per_s=aim, purpose=f"{min(rates):.4g}/s was not within the SLO")
 
-    def found(self, steps: Sequence[SeenStep]) -> Found:
+    def found(self, steps: Sequence[SeenStep]) -> FoundRate:
         """Return what the steps say."""
         met = [each.rate_per_s for each in steps if each.is_met]
         broken = sorted((each for each in steps if not each.is_met), key=lambda each: each.rate_per_s)
@@ -144,7 +145,7 @@ class RateSearch:
             high = broken[0].rate_per_s if broken else None
         else:
             rate, low, high = belief.rate_per_s, belief.low, belief.high
-        return Found(
+        return FoundRate(
             rate_per_s=rate,
             low=low,
             high=high,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.findings.tail_precision import NUM_BATCHES, num_effective
+from traces import NUM_BATCHES, num_effective
 
 Floats = NDArray[np.float64]
 
@@ -25,7 +25,7 @@ FEWEST = 2 * NUM_BATCHES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class ShareBeyond:
     """The share of requests beyond a limit; ``worth``: how many independent requests it is known from.
 
     ``is_met``: whether the limit is surely kept, None: not known.
@@ -41,14 +41,14 @@ class Share:
         return self.beyond_frac * self.worth
 
 
-def share_beyond(ratios: Floats, allowed_frac: float) -> Share:
+def share_beyond(ratios: Floats, allowed_frac: float) -> ShareBeyond:
     """Return what requests, in the order in which they were sent, say of a limit.
 
     ``ratios``: latency over the limit, float64 [n]. Of fewer than ``FEWEST`` nothing is known.
     """
     n = len(ratios)
     if n < FEWEST:
-        return Share(beyond_frac=float(np.mean(ratios > 1)) if n else 0.0, worth=float(n), is_met=None)
+        return ShareBeyond(beyond_frac=float(np.mean(ratios > 1)) if n else 0.0, worth=float(n), is_met=None)
     finite = np.where(np.isinf(ratios), np.finfo(np.float64).max, ratios)
     worth = num_effective(finite, np.sort(finite), tail=allowed_frac)
     beyond = float(np.mean(ratios > 1))
@@ -58,7 +58,7 @@ def share_beyond(ratios: Floats, allowed_frac: float) -> Share:
         is_met = False
     elif beyond < allowed_frac and 1 - chance_of_at_least(seen + 1, expected) < ERROR:
         is_met = True
-    return Share(beyond_frac=beyond, worth=worth, is_met=is_met)
+    return ShareBeyond(beyond_frac=beyond, worth=worth, is_met=is_met)
 
 
 def chance_of_at_least(number: float, expected: float) -> float:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from observe.capacity.judged_step import Answers, judge
-from traces import finished_ok, request_latencies
-from traces.metrics import latencies_us, sent_or_due
+from observe.capacity.judged_step import StepAnswers, judge
+from traces import finished_ok, latencies_us, request_latencies, sent_or_due
 
 if TYPE_CHECKING:
     from observe.capacity.criteria import Criterion
@@ -74,7 +73,7 @@ def _either(cells: Mapping[str, Cell], name: str, other: str) -> Cell:
     return cells.get(other) if value is None else value
 
 
-def _answers(table: Floats, criteria: Sequence[Criterion]) -> Answers:
+def _answers(table: Floats, criteria: Sequence[Criterion]) -> StepAnswers:
     """Return the answers of a table [column, request] : sent, first, last token, tokens, lag, ok."""
     send, first, last, tokens, lag, ok = table
     ttft, e2e, tpot = latencies_us(send, first, last, output_tokens=tokens)
@@ -87,14 +86,14 @@ def _answers(table: Floats, criteria: Sequence[Criterion]) -> Answers:
     }
     failed = ok == 0.0
     sent = np.maximum.accumulate(np.nan_to_num(send))  # one that could not be sent: after the one before
-    return Answers(
+    return StepAnswers(
         send_us=sent,
         end_us=np.where(np.isnan(last), sent, last),
         ratios={each.name: each.ratios(latencies, failed) for each in criteria},
     )
 
 
-def answers_of(trace: Trace, criteria: Sequence[Criterion]) -> Answers:
+def answers_of(trace: Trace, criteria: Sequence[Criterion]) -> StepAnswers:
     """Return the answers of a step's trace, up to the first request that the client gave up at the end."""
     dropped = np.flatnonzero(np.asarray(trace.cells("status").values == "aborted"))
     was_ended = trace.header.client is not None and len(trace) < (trace.header.client.num_planned or 0)
@@ -104,4 +103,4 @@ def answers_of(trace: Trace, criteria: Sequence[Criterion]) -> Answers:
     end = np.where(np.isnan(latencies["e2e_us"]), send, send + latencies["e2e_us"])
     failed = ~finished_ok(trace)
     ratios = {each.name: each.ratios(latencies, failed)[:n] for each in criteria}
-    return Answers(send_us=np.nan_to_num(send[:n]), end_us=np.nan_to_num(end[:n]), ratios=ratios)
+    return StepAnswers(send_us=np.nan_to_num(send[:n]), end_us=np.nan_to_num(end[:n]), ratios=ratios)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from observe.capacity.criteria import criteria_of
-from observe.capacity.judged_step import SETTLING, THROUGHPUT, TOO_SHORT, Answers, judge
+from observe.capacity.judged_step import SETTLING, THROUGHPUT, TOO_SHORT, StepAnswers, judge
 
 Floats = NDArray[np.float64]
 
@@ -14,13 +14,13 @@ CRITERIA = criteria_of("ttft_p90=100ms")
 RATE = 100.0
 
 
-def answers(ttft_ms: Floats, stay_ms: Floats, *, rate: float = RATE) -> Answers:
+def answers(ttft_ms: Floats, stay_ms: Floats, *, rate: float = RATE) -> StepAnswers:
     """Return the answers of requests that are sent evenly."""
     send = np.arange(len(ttft_ms)) * 1e6 / rate
     ok = np.zeros(len(ttft_ms), np.bool_)
     latencies = {"ttft_us": ttft_ms * 1e3}
     ratios = {each.name: each.ratios(latencies, ok) for each in CRITERIA}
-    return Answers(send_us=send, end_us=send + stay_ms * 1e3, ratios=ratios)
+    return StepAnswers(send_us=send, end_us=send + stay_ms * 1e3, ratios=ratios)
 
 
 def noise(n: int, *, about: float) -> Floats:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from observe.capacity.criteria import Criterion, criteria_of
-from observe.capacity.judged_step import Answers, Verdict, judge
-from observe.capacity.rate_search import MOST_STEPS, Found, RateSearch, SeenStep
-from observe.capacity.sequential_test import Share
+from observe.capacity.judged_step import StepAnswers, StepVerdict, judge
+from observe.capacity.rate_search import MOST_STEPS, FoundRate, RateSearch, SeenStep
+from observe.capacity.sequential_test import ShareBeyond
 from observe.capacity.step_watch import FIRST_LOOK, FURTHER, answers_of
 from replay import run
 from tests.twins import SIXTY_FOUR_SEATS
@@ -25,12 +25,12 @@ PER_STEP = 30_000
 SEEDS = 20
 WITHIN = 0.03
 
-Observe = Callable[[float, int], Verdict]
+Observe = Callable[[float, int], StepVerdict]
 
 
 def searched(
     observe: Observe, *, begin: float, is_near: bool = False, criteria: tuple[Criterion, ...] = CRITERIA
-) -> tuple[Found, list[SeenStep]]:
+) -> tuple[FoundRate, list[SeenStep]]:
     """Return what a search finds, and its steps. ``observe``: a rate and the step's number to its verdict."""
     search = RateSearch(criteria=criteria, begin_per_s=begin, is_near=is_near)
     steps: list[SeenStep] = []
@@ -42,12 +42,12 @@ def searched(
     return search.found(steps), steps
 
 
-def first_of(answers: Answers, number: int) -> Answers:
+def first_of(answers: StepAnswers, number: int) -> StepAnswers:
     ratios = {name: values[:number] for name, values in answers.ratios.items()}
-    return Answers(send_us=answers.send_us[:number], end_us=answers.end_us[:number], ratios=ratios)
+    return StepAnswers(send_us=answers.send_us[:number], end_us=answers.end_us[:number], ratios=ratios)
 
 
-def looked_at(answers: Answers) -> Verdict:
+def looked_at(answers: StepAnswers) -> StepVerdict:
     """Return the verdict at the look that ends the step, as a step under way is looked at."""
     number = FIRST_LOOK
     while number < len(answers.send_us):
@@ -65,7 +65,7 @@ def twin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def simulated(twin: Path, rate: float, *, number: int, seed: int) -> Answers:
+def simulated(twin: Path, rate: float, *, number: int, seed: int) -> StepAnswers:
     trace = trace_from_options(replace(LOAD, rate=rate, num_requests=number, seed=seed))
     return answers_of(run(trace, twin).trace, CRITERIA)
 
@@ -115,14 +115,14 @@ def test_a_step_is_rarely_surely_wrong(twin: Path, capacity: float, share: float
 # -- servers that misbehave -----------------------------------------------------------------------------------
 
 
-def verdict(beyond_frac: float, *, is_behind: bool = False) -> Verdict:
+def verdict(beyond_frac: float, *, is_behind: bool = False) -> StepVerdict:
     """Return what a long step sees."""
     shares = {
-        "ttft_p99": Share(beyond_frac=beyond_frac, worth=2000.0, is_met=None),
-        "failed": Share(beyond_frac=0.0, worth=2000.0, is_met=True),
+        "ttft_p99": ShareBeyond(beyond_frac=beyond_frac, worth=2000.0, is_met=None),
+        "failed": ShareBeyond(beyond_frac=0.0, worth=2000.0, is_met=True),
     }
     is_met = None if 0.006 < beyond_frac < 0.015 else beyond_frac <= 0.01
-    return Verdict(
+    return StepVerdict(
         is_met=False if is_behind else is_met,
         shares=shares,
         grown_frac=0.1 if is_behind else 0.0,
@@ -134,7 +134,7 @@ def verdict(beyond_frac: float, *, is_behind: bool = False) -> Verdict:
     )
 
 
-def at(rate: float, *, capacity: float) -> Verdict:
+def at(rate: float, *, capacity: float) -> StepVerdict:
     """Return what a server shows at a rate: the logit of the share is a line over the rate's logarithm."""
     logit = np.log(0.01 / 0.99) + 40 * np.log(rate / capacity)
     return verdict(float(1 / (1 + np.exp(-logit))))
@@ -152,7 +152,7 @@ def test_a_plain_server_is_found_and_recovers() -> None:
 def test_a_server_that_does_not_recover_from_an_overload_is_told() -> None:
     was_overloaded = False
 
-    def observe(rate: float, _: int) -> Verdict:
+    def observe(rate: float, _: int) -> StepVerdict:
         nonlocal was_overloaded
         seen = at(rate, capacity=3.0 if was_overloaded else 14.2)
         was_overloaded |= seen.is_met is False

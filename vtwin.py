@@ -97,7 +97,7 @@ _FLEET = (
 MOST_USED = {
     "observe": (
         *(*_LOADS, *_LENGTHS, *_EXTENT, *_SOURCES, "--sessions"),
-        *("--model", "--gpu", "--api-key-env", "--scrape", "--slo", "--sweep", "--json"),
+        *("--model", "--gpu", "--api-key-env", "--scrape", "--slo", "--sweep", "--find-capacity", "--json"),
     ),
     "replay": _RUN,
     "run": _RUN,

@@ -19,6 +19,10 @@ from typing import TYPE_CHECKING
 from traces.strict.lazy_door import homes_of, opened
 
 if TYPE_CHECKING:
+    from observe.capacity.live_capacity import LiveCapacity as LiveCapacity
+    from observe.capacity.question import Begin as Begin
+    from observe.capacity.question import FindSettings as FindSettings
+    from observe.capacity.question import find_capacity as find_capacity
     from observe.measured.question import MeasuredRuns as MeasuredRuns
     from observe.measured.question import report_runs as report_runs
     from observe.observation import Observation as Observation
@@ -42,6 +46,8 @@ if TYPE_CHECKING:
 
 _HOMES = homes_of(
     {
+        "observe.capacity.live_capacity": "LiveCapacity",
+        "observe.capacity.question": "Begin FindSettings find_capacity",
         "observe.measured.question": "MeasuredRuns report_runs",
         "observe.observation": "Observation observe_trace observe_with",
         "observe.plan.send_plan": "make_plan SendPlan",

@@ -53,8 +53,14 @@ def observe(
         texts=answers.texts.source(workload, resume=several.resume),
     )
     workload = answers.texts.without_bounds(workload)
-    slo_us = parse_slo(record.slo, tell=tell_note) if record.slo is not None else {}
     starts = _starts(sessions, workload, several)
+    if several.is_asked_for and several.find.find_capacity:
+        from observe.capacity.command import find_on_server
+
+        place = server.output
+        find_on_server(workload, settings, several=several, slo=record.slo, folder=place, files=files)
+        return
+    slo_us = parse_slo(record.slo, tell=tell_note) if record.slo is not None else {}
     if several.is_asked_for:
         observe_loads(workload, settings, options=several, folder=server.output, slo_us=slo_us, files=files)
     else:
@@ -70,7 +76,7 @@ def _starts(sessions: SessionOptions, workload: WorkloadOptions, several: ListOp
     if starts.changes_anything and (workload.trace is None or several.is_asked_for):
         raise ConfigError(
             "--sessions, --session-rate, --think-time-scale, --max-think-time, --warm-start, --session-priority: need "
-            "--trace STEM, the sessions to send, and no --plan or --sweep"
+            "--trace STEM, the sessions to send, and no --plan, --sweep or --find-capacity"
         )
     return starts
 

@@ -6,16 +6,17 @@ import asyncio
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from observe.executor import Executor, SingleProcess, tuned_for_a_run
 from observe.plan.send_plan import SendPlan
 from observe.preparation import Preparation, Tell, prepare
 from observe.record.live_trace import LiveTrace
+from observe.record.trace_row import Cell
 from observe.run.dispatch import RunFacts
 from observe.run.early_stop import ErrorRateStop
 from observe.run.preflight import need_descriptors
@@ -40,6 +41,16 @@ _LAST_SCRAPE_S = 5.0
 
 Display = Callable[[Progress, SendPlan], AbstractContextManager[None]]
 """Shows a run while it goes on."""
+
+
+class RunWatch(Protocol):
+    """Looks at a run under way and may end it. Only of one process."""
+
+    def begin(self, stop: Callable[[str], None]) -> None:
+        """Take what ends the run, with the reason."""
+
+    def note(self, row: int, cells: Mapping[str, Cell]) -> None:
+        """Take the outcome of a request that has ended: its row in the plan, and the trace's columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +116,11 @@ async def observe_with(
     display: Display | None = None,
     tell: Tell | None = None,
     handle_signals: bool = False,
+    watch: RunWatch | None = None,
 ) -> Observation:
     """Observe with ``settings`` (see ``observe_trace``), shown by ``display``; ``tell`` takes single lines.
+
+    ``watch`` sees each outcome, of a run of one process, and may end the run.
 
     With ``handle_signals`` the first SIGINT stops sending and waits for the requests in flight, the second and any
     SIGTERM drop them; requests that had ended are in the trace.
@@ -134,6 +148,7 @@ async def observe_with(
                 path=path,
                 shown=display or (lambda *_: nullcontext()),
                 signals=_signals(tell) if handle_signals else (lambda _: nullcontext()),
+                watch=watch,
             )
     except VtwinError as error:
         raise type(error)(hide(str(error))) from error
@@ -149,12 +164,16 @@ async def _observe(
     path: Path,
     shown: Display,
     signals: Callable[[Executor], AbstractContextManager[None]],
+    watch: RunWatch | None,
 ) -> Observation:
     recorders = ServerRecorders(settings, client, metrics=ready.server.metrics)
     live = LiveTrace(path, plan=ready.plan, events=settings.events, warmup=settings.warmup)
     progress = Progress(num_planned=len(ready.plan), num_at_once=ready.plan.num_at_once)
     executor = open_executor(ready, settings, live=live, progress=progress, path=path)
     executor.report_outcomes(ErrorRateStop(settings.max_error_frac, executor.stop).note)
+    if watch is not None:
+        watch.begin(executor.stop)
+        live.on_row = watch.note
     secrets = settings.endpoint.secrets
     header = secrets.redact_all(first_header(ready, settings, executor=executor))
     try:

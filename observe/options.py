@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from observe.settings import CONCURRENCY, GPUS, IMAGE_SIDE, PROCESSES, RETRIES, TIMEOUT, WarmUp
+from observe.settings import CONCURRENCY, GPUS, IMAGE_SIDE, PRECISION, PROCESSES, RETRIES, TIMEOUT, WarmUp
 from observe.text_options import TextOptions
 from traces import ConfigError, quoted
 from traces.console.slo_gate import SloGate
@@ -72,7 +72,8 @@ class ServerOptions:
         Path,
         typer.Option(
             metavar="STEM",
-            help="Output trace: Parquet if it ends in .parquet, else CSV. With --plan or --sweep: a folder.",
+            help="Output trace: Parquet if it ends in .parquet, else CSV. With --plan, --sweep, --find-capacity: a "
+            "folder.",
         ),
     ]
     model: Annotated[
@@ -343,6 +344,50 @@ class RecordOptions:
     ] = None
 
 
+def _precision(text: str) -> float:
+    """Return the share of ``3%`` or ``0.03``."""
+    number = text.strip()
+    try:
+        share = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not PRECISION.allows(share):
+        raise typer.BadParameter(f"got {text!r}, expected a share of the rate from 0.1% to 50%")
+    return share
+
+
+@option_table
+class FindOptions:
+    """A search for the highest rate within an SLO."""
+
+    find_capacity: Annotated[
+        bool,
+        typer.Option(
+            "--find-capacity",
+            help="Find the highest rate within --slo (ttft_p99=500ms; ttft=500ms: of 99 % of the requests), step by "
+            "step, into the folder --output. --rate: where to begin; --num-requests, --duration: the most of a step.",
+            rich_help_panel=LIST,
+        ),
+    ] = False
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TWIN.yaml",
+            help="With --find-capacity: begin at this twin's capacity.",
+            rich_help_panel=LIST,
+        ),
+    ] = None
+    precision: Annotated[
+        float,
+        typer.Option(
+            metavar="FRAC",
+            parser=_precision,
+            help="With --find-capacity: how near the rate must be known, with 99 %.",
+            rich_help_panel=LIST,
+        ),
+    ] = "3%"  # type: ignore[assignment]
+
+
 @option_table
 class ListOptions:
     """Several loads; ``yes``: do not ask for consent."""
@@ -366,17 +411,25 @@ class ListOptions:
     )
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Skip runs whose trace is already complete.", rich_help_panel=LIST),
+        typer.Option("--resume", help="Skip what is already complete.", rich_help_panel=LIST),
     ] = False
+
+    find: FindOptions = FindOptions()
 
     @property
     def is_asked_for(self) -> bool:
         """Whether there is a list. Raises ConfigError for options that cannot be combined."""
+        if self.find.find_capacity:
+            if self.sweep is not None or self.plan is not None or self.yes:
+                raise ConfigError("--sweep, --plan, --yes: cannot be combined with --find-capacity")
+            return True
+        if self.find.config is not None:
+            raise ConfigError("--config: needs --find-capacity, which begins at the twin's capacity")
         if self.sweep is not None and self.plan is not None:
             raise ConfigError("--plan: cannot be combined with --sweep")
         some = self.sweep is not None or self.plan is not None
         if not some and (self.yes or self.resume):
-            raise ConfigError("--yes, --resume: need --plan or --sweep")
+            raise ConfigError("--yes, --resume: need --plan or --sweep (--resume: or --find-capacity)")
         return some
 
 

@@ -19,6 +19,7 @@ PROCESSES: Final = Count(1, 256)
 GPUS: Final = Count(1, 65_536)
 IMAGE_SIDE: Final = Count(1, 1024)
 """Pixels."""
+PRECISION: Final = Number(0.001, 0.5)
 FRACTION: Final = Number(0, 1)
 SECONDS: Final = Number(0, MOST_S)
 TIMEOUT: Final = Number(1e-6, MOST_S)

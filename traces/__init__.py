@@ -50,9 +50,11 @@ if TYPE_CHECKING:
     from traces.findings.run_findings import findings_of as findings_of
     from traces.findings.run_findings import marked as marked
     from traces.findings.run_findings import several_engines as several_engines
+    from traces.findings.tail_precision import NUM_BATCHES as NUM_BATCHES
     from traces.findings.tail_precision import Precision as Precision
     from traces.findings.tail_precision import TailPrecision as TailPrecision
     from traces.findings.tail_precision import fewest_beyond as fewest_beyond
+    from traces.findings.tail_precision import num_effective as num_effective
     from traces.findings.tail_precision import precision_of as precision_of
     from traces.findings.tail_precision import precision_rows as precision_rows
     from traces.header import ClientInfo as ClientInfo
@@ -109,6 +111,7 @@ if TYPE_CHECKING:
     from traces.schema import EVENT_FIELDS as EVENT_FIELDS
     from traces.schema import FIELDS as FIELDS
     from traces.slo import MOST_FAILED as MOST_FAILED
+    from traces.slo import SLO_METRICS as SLO_METRICS
     from traces.slo import Attainment as Attainment
     from traces.slo import Goodput as Goodput
     from traces.slo import goodput as goodput
@@ -171,7 +174,9 @@ _HOMES = homes_of(
         "traces.findings.late_client": "early_us ttft_too_long_us",
         "traces.findings.prefix_ceiling": "prefix_hit_ceiling_frac",
         "traces.findings.run_findings": "finding_lines findings_of marked several_engines",
-        "traces.findings.tail_precision": "fewest_beyond Precision precision_of precision_rows TailPrecision",
+        "traces.findings.tail_precision": (
+            "fewest_beyond NUM_BATCHES num_effective Precision precision_of precision_rows TailPrecision"
+        ),
         "traces.header": (
             "ClientInfo ClosedLoop CounterReading Header header_yaml Network ProcessInfo RunFinding "
             "ServerInfo SLOTarget Source SpecDecode tool_version"
@@ -190,7 +195,7 @@ _HOMES = homes_of(
         "traces.priorities": "by_class PRIORITY_OF_CLASS request_priorities",
         "traces.run_slo": "parse_run_slo RunLimit",
         "traces.schema": "EVENT_FIELDS FIELDS",
-        "traces.slo": "Attainment Goodput goodput meets_slo MOST_FAILED parse_slo",
+        "traces.slo": "Attainment Goodput goodput meets_slo MOST_FAILED parse_slo SLO_METRICS",
         "traces.tables.cells": "all_known Cells cells_where",
         "traces.tables.csv_parquet": "write_parquet",
         "traces.tables.event_rules": "request_codes",

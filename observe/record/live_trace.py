@@ -7,7 +7,7 @@ writer. If the client is killed, the requests finished until then are a valid tr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 class LiveTrace:
     """The trace on disk while the run goes on. Raises TraceError where it cannot be written.
 
-    It is a trace from ``write_header`` on.
+    It is a trace from ``write_header`` on. ``on_row`` is told of each request that ends: its row in the plan and the
+    cells of its outcome.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class LiveTrace:
     ) -> None:
         """Begin the files, or with ``join`` write into those that another process has begun."""
         self._path = Path(path)
+        self.on_row: Callable[[int, Mapping[str, Cell]], None] = lambda *_: None
         self._phase = WarmUpPhase(warmup, plan.trace)
         self._plan = plan
         self._base = stem_of(path)
@@ -83,6 +85,7 @@ class LiveTrace:
         """Add one request and its events: written to the system on return, to the disk after ``sync``."""
         cells = outcome_cells(request, reading, plan=self._plan, start_ns=start_ns)
         cells["phase"] = self._phase.of(request.row, due_ns=request.due_ns - start_ns)
+        self.on_row(request.row, cells)
         row = [cells[name] if name in cells else self._workload[name][request.row] for name in self._names]
         request_id = self._workload["request_id"][request.row]
         try:

@@ -173,16 +173,16 @@ def page_of_package(name: str) -> str:
 
 
 def homes_of(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Yield the functions and classes that a door offers and the module that has each."""
-    offered = next(
-        set(ast.literal_eval(node.value))
+    """Yield the functions and classes that a door offers and the module that has each, by the door's own table."""
+    table = next(
+        node.value.args[0]
         for node in tree.body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+        if isinstance(node, ast.Assign)
+        and ast.unparse(node.targets[0]) == "_HOMES"
+        and isinstance(node.value, ast.Call)
     )
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module is not None:
-            names = [each.name for each in node.names if each.name in offered]
-            yield from ((each, node.module) for each in names if _is_defined(each, node.module))
+    for module, names in ast.literal_eval(table).items():
+        yield from ((name, module) for name in names.split() if _is_defined(name, module))
 
 
 def _is_defined(symbol: str, module: str) -> bool:

@@ -25,7 +25,8 @@ class Row:
 
 ROWS: Final[dict[str, Row]] = {
     "observe": Row(
-        ("observe.observe_with", "observe.summarize_observed"), "`summarize_observed(observation.trace)`"
+        ("observe.observe_with", "observe.summarize_observed", "observe.find_capacity"),
+        "`summarize_observed(observation.trace)`; of `find_capacity` `document()`",
     ),
     "receive": Row(("observe.receive_spans",), "the traces that it writes"),
     "selfcheck": Row(("observe.check_client",)),

@@ -79,7 +79,7 @@ def tail_precision(values: Floats) -> TailPrecision | None:
         return None
     ordered = np.sort(known)
     p99 = float(np.percentile(known, 100 * (1 - TAIL)))
-    worth = _num_effective(known, ordered)
+    worth = num_effective(known, ordered)
     most, least = _ranks(worth)
     low = _largest(ordered, most, worth=worth)
     high = None if least is None else _largest(ordered, least, worth=worth)
@@ -98,14 +98,16 @@ def _largest(ordered: Floats, rank: float, *, worth: float) -> float:
     return float(np.quantile(ordered, max(1 - (rank - 1) / max(worth - 1, 1.0), 0.0)))
 
 
-def _num_effective(known: Floats, ordered: Floats) -> float:
+def num_effective(known: Floats, ordered: Floats, *, tail: float = TAIL) -> float:
     """Return how many independent values would scatter as much, never more than there are.
 
-    What the batches' scatter exceeds that of independent values by is itself known from few batches, and counts more.
+    ``known``: at least ``NUM_BATCHES`` values in time; ``ordered``: the same ascending; ``tail``: the share of the
+    largest that is asked about. What the batches' scatter exceeds that of independent values by is itself known from
+    few batches, and counts more.
     """
-    n, of_tail = len(known), _times_scattered(known, ordered, TAIL)
-    trust = min(n * TAIL / max(of_tail, 1.0) / ENOUGH_CLUSTERS, 1.0)
-    times = trust * of_tail + (1 - trust) * _times_scattered(known, ordered, WIDER)
+    n, of_tail = len(known), _times_scattered(known, ordered, tail)
+    trust = min(n * tail / max(of_tail, 1.0) / ENOUGH_CLUSTERS, 1.0)
+    times = trust * of_tail + (1 - trust) * _times_scattered(known, ordered, max(WIDER, tail))
     return n / max(1 + (times - 1) * (T_OF_BATCHES / Z) ** 2, 1.0)
 
 

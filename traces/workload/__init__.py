@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from traces.workload.resolve import PRESETS as PRESETS
     from traces.workload.resolve import clipping_notes as clipping_notes
     from traces.workload.resolve import preset as preset
+    from traces.workload.resolve import seed_of as seed_of
     from traces.workload.resolve import workload_from_options as workload_from_options
     from traces.workload.spec.spec_read import load_spec as load_spec
     from traces.workload.sweep import sweep_options as sweep_options
@@ -71,7 +72,7 @@ _HOMES = homes_of(
         "traces.workload.recorded.session_starts": "is_first SessionStarts started",
         "traces.workload.recorded.total_limit": "limit_note with_total_limit",
         "traces.workload.recorded.warm_start": "WarmStart",
-        "traces.workload.resolve": "clipping_notes preset PRESETS workload_from_options",
+        "traces.workload.resolve": "clipping_notes preset PRESETS seed_of workload_from_options",
         "traces.workload.spec.spec_read": "load_spec",
         "traces.workload.sweep": "sweep_options",
         "traces.workload.synthesis": "synth trace_from_options",

@@ -13,11 +13,11 @@ from traces.findings.tail_precision import (
     TailPrecision,
     _largest,
     _needed,
-    _num_effective,
     _ranks,
     _rounded_up,
     _times_scattered,
     _up_to,
+    num_effective,
     precision_of,
     tail_precision,
 )
@@ -219,7 +219,7 @@ def test_a_chance_of_just_two_and_a_half_percent_has_an_upper_end() -> None:
 def test_values_that_scatter_less_than_independent_ones_are_worth_no_more_than_they_are() -> None:
     values = np.tile(np.arange(200.0), 20)
     assert _times_scattered(values, np.sort(values), 0.01) == pytest.approx(0.0)
-    assert _num_effective(values, np.sort(values)) == 4000
+    assert num_effective(values, np.sort(values)) == 4000
 
 
 def test_the_percentile_of_gaps_is_the_ninety_ninth() -> None:

@@ -11,7 +11,8 @@ import pytest
 import calibrate
 import replay
 import vtwin
-from tests.replay.simulation.test_simulated_run import ASKED, FOUR, LOAD, ONE
+from tests.replay.simulation.test_simulated_run import ASKED, FOUR, LOAD
+from tests.twins import FOUR_THOUSAND_BLOCKS
 from traces.facts import NotebookAnswer
 from traces.workload import WorkloadOptions, trace_from_options
 
@@ -43,7 +44,7 @@ QUESTIONS: dict[str, tuple[Callable[[], NotebookAnswer], str, int]] = {
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    Path("one.yaml").write_text(ONE)
+    Path("one.yaml").write_text(FOUR_THOUSAND_BLOCKS)
     Path("four.yaml").write_text(FOUR)
     return tmp_path
 

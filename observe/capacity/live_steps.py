@@ -53,11 +53,14 @@ class LiveStep:
     client_limited: str | None
 
 
-def requests_of(workload: WorkloadOptions, rate_per_s: float, *, number: int) -> Trace:
-    """Return the requests of a step, its number among all from 1; each step draws anew. Raises ConfigError."""
+def requests_of(workload: WorkloadOptions, rate_per_s: float, *, number: int, effort: float = 1.0) -> Trace:
+    """Return the requests of a step, its number among all from 1; each step draws anew. Raises ConfigError.
+
+    ``effort``: which share of the longest step it may take; of one whose end the user has said, the whole.
+    """
     most = workload.num_requests
     if most is None and workload.duration is None:
-        most = min(max(math.ceil(rate_per_s * MOST_S), FEWEST_REQUESTS), MOST_REQUESTS)
+        most = max(math.ceil(effort * min(rate_per_s * MOST_S, MOST_REQUESTS)), FEWEST_REQUESTS)
     drawn = replace(workload, rate=rate_per_s, num_requests=most, seed=seed_of(workload) + number)
     return as_sent(trace_from_options(drawn))
 

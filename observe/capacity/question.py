@@ -262,7 +262,7 @@ class _LiveSearch:
         """Return a step that was observed, None: interrupted."""
         stem = self.folder / f"step-{number:02d}"
         self._may_replace(stem)
-        requests = requests_of(self.workload, following.rate_per_s, number=number)
+        requests = requests_of(self.workload, following.rate_per_s, number=number, effort=following.effort)
         seen = await self.observe(requests, stem, StepWatch(self.criteria), is_first=is_first)
         if seen.interrupted:
             return None

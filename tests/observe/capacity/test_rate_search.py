@@ -11,7 +11,7 @@ import pytest
 
 from observe.capacity.criteria import Criterion, criteria_of
 from observe.capacity.judged_step import StepAnswers, StepVerdict, judge
-from observe.capacity.rate_search import MOST_STEPS, FoundRate, RateSearch, SeenStep
+from observe.capacity.rate_search import MOST_STEPS, FoundRate, NextRate, RateSearch, SeenStep
 from observe.capacity.sequential_test import ShareBeyond
 from observe.capacity.step_watch import FIRST_LOOK, FURTHER, answers_of
 from replay import run
@@ -25,17 +25,17 @@ PER_STEP = 30_000
 SEEDS = 20
 WITHIN = 0.03
 
-Observe = Callable[[float, int], StepVerdict]
+Observe = Callable[[NextRate, int], StepVerdict]
 
 
 def searched(
     observe: Observe, *, begin: float, is_near: bool = False, criteria: tuple[Criterion, ...] = CRITERIA
 ) -> tuple[FoundRate, list[SeenStep]]:
-    """Return what a search finds, and its steps. ``observe``: a rate and the step's number to its verdict."""
+    """Return what a search finds, and its steps. ``observe``: what to observe and the step's number to its verdict."""
     search = RateSearch(criteria=criteria, begin_per_s=begin, is_near=is_near)
     steps: list[SeenStep] = []
     while (following := search.next_rate(steps)) is not None:
-        verdict = observe(following.rate_per_s, len(steps))
+        verdict = observe(following, len(steps))
         steps.append(
             SeenStep(rate_per_s=following.rate_per_s, verdict=verdict, is_met=verdict.best_guess(criteria))
         )
@@ -90,8 +90,13 @@ def test_the_capacity_is_found_within_three_percent_in_at_most_eight_steps(
     for seed in range(1, SEEDS + 1):
         off = 0.05 * generator.standard_normal() if is_near else generator.uniform(-0.7, 0.4)
         found, steps = searched(
-            lambda rate, step, seed=seed: looked_at(  # type: ignore[misc]
-                simulated(twin, rate, number=PER_STEP, seed=1000 * seed + step)
+            lambda following, step, seed=seed: looked_at(  # type: ignore[misc]
+                simulated(
+                    twin,
+                    following.rate_per_s,
+                    number=round(following.effort * PER_STEP),
+                    seed=1000 * seed + step,
+                )
             ),
             begin=capacity * float(np.exp(off)),
             is_near=is_near,
@@ -141,7 +146,7 @@ def at(rate: float, *, capacity: float) -> StepVerdict:
 
 
 def test_a_plain_server_is_found_and_recovers() -> None:
-    found, steps = searched(lambda rate, _: at(rate, capacity=14.2), begin=10.0)
+    found, steps = searched(lambda following, _: at(following.rate_per_s, capacity=14.2), begin=10.0)
     assert found.rate_per_s == pytest.approx(14.2, rel=0.01)
     assert found.is_narrow
     assert found.recovers is True
@@ -152,9 +157,9 @@ def test_a_plain_server_is_found_and_recovers() -> None:
 def test_a_server_that_does_not_recover_from_an_overload_is_told() -> None:
     was_overloaded = False
 
-    def observe(rate: float, _: int) -> StepVerdict:
+    def observe(following: NextRate, _: int) -> StepVerdict:
         nonlocal was_overloaded
-        seen = at(rate, capacity=3.0 if was_overloaded else 14.2)
+        seen = at(following.rate_per_s, capacity=3.0 if was_overloaded else 14.2)
         was_overloaded |= seen.is_met is False
         return seen
 
@@ -186,6 +191,11 @@ def test_a_server_that_is_too_slow_when_idle_is_not_asked_for_long() -> None:
 
 def test_an_overloaded_server_tells_where_to_look() -> None:
     _, steps = searched(
-        lambda rate, _: verdict(0.5, is_behind=True) if rate > 100 else at(rate, capacity=95), begin=400
+        lambda following, _: (
+            verdict(0.5, is_behind=True)
+            if following.rate_per_s > 100
+            else at(following.rate_per_s, capacity=95)
+        ),
+        begin=400,
     )
     assert steps[1].rate_per_s == pytest.approx(95)

@@ -16,6 +16,8 @@ from observe.capacity.judged_step import GROWN, StepVerdict
 from observe.capacity.rate_belief import Belief, RatePrior, believe
 
 MOST_STEPS: Final = 8
+FINEST: Final = 0.03
+"""The precision that the longest steps are for."""
 FIRST_STEP: Final = 1.5
 """From a first rate that may be far off, the next is this factor away;"""
 NEAR_STEP: Final = 1.08
@@ -120,13 +122,18 @@ class RateSearch:
         return NextRate(
             rate_per_s=belief.rate_per_s * (1 + reach),
             purpose=f"believed: {belief.low:.4g} to {belief.high:.4g}/s",
-            effort=WIDE_EFFORT if belief.half_width > WIDE * self.precision else 1.0,
+            effort=self._longest * (WIDE_EFFORT if belief.half_width > WIDE * self.precision else 1.0),
         )
 
     @property
     def _outward_effort(self) -> float:
         """The share of a step before the limits have been both kept and broken: all of it beside a twin's answer."""
-        return 1.0 if self.is_near else OUTWARD_EFFORT
+        return self._longest * (1.0 if self.is_near else OUTWARD_EFFORT)
+
+    @property
+    def _longest(self) -> float:
+        """The share of a step that the precision deserves: errors go with the root of the number of requests."""
+        return min((FINEST / self.precision) ** 2, 1.0)
 
     def belief(self, steps: Sequence[SeenStep]) -> Belief:
         """Return where the rate is believed to lie."""

@@ -114,7 +114,11 @@ class RateSearch:
         belief = self.belief(steps)
         is_last = len(steps) == self.most_steps - 1 or self._is_narrow(belief)
         if (again := _to_try_again(steps, is_last=is_last)) is not None:
-            return NextRate(rate_per_s=again, purpose="within the SLO before an overload: is it again?")
+            return NextRate(
+                rate_per_s=again,
+                purpose="within the SLO before an overload: is it again?",
+                effort=self._longest * OUTWARD_EFFORT,
+            )
         if self._is_narrow(belief):
             return None
         goes_above = sum(each.rate_per_s > belief.rate_per_s for each in steps) * 2 <= len(steps)

@@ -47,7 +47,11 @@ class LiveCapacity:
         return f"Within the SLO up to {found.rate_per_s:.3g}/s ({found.low:.3g} to {found.high:.3g})"
 
     def notes(self) -> list[str]:
-        """Return what a reader must know beside it, a sentence each."""
+        """Return what a reader must know beside it, a sentence each: what was found, then what to beware of."""
+        return [*self.facts(), *self.warnings()]
+
+    def facts(self) -> list[str]:
+        """Return what broke first, and that the server recovers, a sentence each."""
         found, said = self.found, []
         if found.limiting == THROUGHPUT:
             said.append("Above it the server is saturated: its queue grows")
@@ -56,12 +60,17 @@ class LiveCapacity:
             said.append(
                 f"First to break: {found.limiting}{', and the queue grows further up' if behind else ''}"
             )
+        if found.recovers:
+            said.append("The server recovers: after an overload it was within the SLO again")
+        return said
+
+    def warnings(self) -> list[str]:
+        """Return what makes the answer less than it seems, a sentence each."""
+        found, said = self.found, []
         if found.recovers is False:
             said.append(
                 "The server did not recover from an overload: a rate within the SLO before it was not after it"
             )
-        elif found.recovers:
-            said.append("The server recovers: after an overload it was within the SLO again")
         short = [each.name for each in self.steps if each.seen.verdict.is_too_short]
         if short:
             said.append(

@@ -27,8 +27,10 @@ def page_of(found: LiveCapacity) -> str:
         name="vtwin observe --find-capacity",
         eyebrow="vtwin observe --find-capacity: a live server",
         title=found.sentence,
-        lead=f"The highest rate that keeps {pages.code(str(found.question['slo']))}, in requests per second.",
-        warnings=[f"{note}." for note in found.notes()],
+        lead=" ".join(
+            (f"The highest rate that keeps {found.question['slo']}.", *(f"{fact}." for fact in found.facts()))
+        ),
+        warnings=[f"{note}." for note in found.warnings()],
         headlines=_headlines(found) if steps else [],
         sections=[*([_over_rate(found, steps), _steps(found)] if steps else []), _how(found)],
         footer=f"vtwin {tool_version()} · capacity.json beside this page has every number on it",

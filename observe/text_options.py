@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _NOT_WITH: Final = (
     *("trace", "like", "workload", "rounds", "context_growth"),
-    *("prompt_tokens", "prompt_tokens_stdev", "prefix_tokens", "random_range_ratio"),
+    *("preset", "prompt_tokens", "prompt_tokens_stdev", "prefix_tokens", "random_range_ratio"),
 )
 """Options of a workload that say what the prompts are; the texts do."""
 _EXPECTED: Final = "expected prompt=COLUMN, answer=COLUMN or both, separated by a comma"

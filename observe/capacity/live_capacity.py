@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from observe.capacity.judged_step import THROUGHPUT, TOO_SHORT
+from observe.capacity.live_steps import FEWEST_REQUESTS
 from traces import shown_time, tool_version
 
 if TYPE_CHECKING:
@@ -75,6 +76,12 @@ class LiveCapacity:
         if short:
             said.append(
                 f"Too short to tell: {', '.join(short)}; --num-requests or --duration make steps longer"
+            )
+        longest = max((each.num_sent for each in self.steps), default=0)
+        if 0 < longest < FEWEST_REQUESTS and self.state == "finished":
+            said.append(
+                f"Steps of at most {longest:,} requests are short: near saturation a queue takes longer to fill, which "
+                "the interval allows for"
             )
         slow = [each for each in self.steps if each.seen.verdict.slow_start_us is not None]
         said += [

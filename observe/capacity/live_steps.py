@@ -28,6 +28,8 @@ FEWEST_REQUESTS: Final = 2_000
 """and has at most, and at least, so many requests before it is given up as not known."""
 SHORT: Final = 0.03
 """A client that sends so much less than is due is the limit itself."""
+FEWEST_ASKED: Final = 100
+"""Fewer in a step say nothing of a percentile, whoever asks for them."""
 NUM_PROBED: Final = 100
 """Requests that are sent at once where nothing says where to begin."""
 OF_PROBE: Final = 0.8
@@ -133,5 +135,9 @@ def check_workload(workload: WorkloadOptions) -> None:
             raise ConfigError(
                 f"--find-capacity: cannot be combined with --{name}; it sets the rate itself{hint}"
             )
+    if workload.num_requests is not None and workload.num_requests < FEWEST_ASKED:
+        raise ConfigError(
+            f"--num-requests: got {workload.num_requests}, expected at least {FEWEST_ASKED} with --find-capacity: a step's"
+        )
     if workload.rate is not None and not math.isfinite(workload.rate):
         raise ConfigError(f"--rate: got {workload.rate}, expected the rate at which the search begins")

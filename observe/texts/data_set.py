@@ -78,7 +78,8 @@ def read_texts(path: Path, columns: TextColumns | None = None) -> tuple[list[Tex
         keys = keys or [str(key)[:40] for key in record][:8] if isinstance(record, Mapping) else keys
     if not texts:
         seen = f" of keys {', '.join(keys)}" if keys else ""
-        raise TraceError(f"--texts: got {left_out:,} records{seen} and no text, {EXPECTED} ({path})")
+        wanted = "--texts-columns prompt=KEY says which has the prompts" if keys else EXPECTED
+        raise TraceError(f"--texts: got {left_out:,} records{seen} and no text, {wanted} ({path})")
     return texts, left_out
 
 

@@ -135,7 +135,7 @@ def verdict(beyond_frac: float, *, is_behind: bool = False) -> StepVerdict:
         is_too_short=False,
         slow_start_us=None,
         answered_per_s=100.0 if is_behind else None,
-        num_judged=2000,
+        num_judged=24_000,
     )
 
 

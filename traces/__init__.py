@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from traces.files.overwrite import refuse_input as refuse_input
     from traces.files.read import read_header as read_header
     from traces.files.read import read_trace as read_trace
+    from traces.files.write import write_header as write_header
     from traces.files.write import write_trace as write_trace
     from traces.findings.late_client import early_us as early_us
     from traces.findings.late_client import ttft_too_long_us as ttft_too_long_us
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from traces.header import Network as Network
     from traces.header import ProcessInfo as ProcessInfo
     from traces.header import RunFinding as RunFinding
+    from traces.header import RunSpread as RunSpread
     from traces.header import ServerInfo as ServerInfo
     from traces.header import SLOTarget as SLOTarget
     from traces.header import Source as Source
@@ -133,6 +135,7 @@ if TYPE_CHECKING:
     from traces.tables.paths import locate as locate
     from traces.tables.paths import stem_of as stem_of
     from traces.tables.problems import Problem as Problem
+    from traces.tables.same_requests import same_requests as same_requests
     from traces.tables.session_tree import has_tree as has_tree
     from traces.tables.session_tree import session_tree as session_tree
     from traces.tables.session_tree import waits_for_named as waits_for_named
@@ -170,7 +173,7 @@ _HOMES = homes_of(
         "traces.files.output_lock": "sole_owner",
         "traces.files.overwrite": "note_replaced refuse_input",
         "traces.files.read": "read_header read_trace",
-        "traces.files.write": "write_trace",
+        "traces.files.write": "write_header write_trace",
         "traces.findings.late_client": "early_us ttft_too_long_us",
         "traces.findings.prefix_ceiling": "prefix_hit_ceiling_frac",
         "traces.findings.run_findings": "finding_lines findings_of marked several_engines",
@@ -179,7 +182,7 @@ _HOMES = homes_of(
         ),
         "traces.header": (
             "ClientInfo ClosedLoop CounterReading Header header_yaml Network ProcessInfo RunFinding "
-            "ServerInfo SLOTarget Source SpecDecode tool_version"
+            "RunSpread ServerInfo SLOTarget Source SpecDecode tool_version"
         ),
         "traces.importers.recorded": (
             "check_load check_recorded CheckedTrace file_at format_of parts_at read_recorded reading_notes"
@@ -203,6 +206,7 @@ _HOMES = homes_of(
         "traces.tables.image_lists": "image_lists ImageLists",
         "traces.tables.paths": "companion_file locate stem_of",
         "traces.tables.problems": "Problem",
+        "traces.tables.same_requests": "same_requests",
         "traces.tables.session_tree": "has_tree session_tree waits_for_named",
         "traces.trace": "make_trace select_rows Trace",
         "traces.trace_summary": "describe_file DescribedFile Quantity summarize_trace Summary",

@@ -33,6 +33,7 @@ def document(found: TwoRuns, *, tool_version: str) -> dict[str, object]:
         "b": _run(found.b),
         "is_paired": found.is_paired,
         "both_saturated": found.both_saturated,
+        "noise_floors": [asdict(each) for each in found.noise_floors],
         "differences": [asdict(each) for each in found.differences],
         "notes": list(found.notes),
     }
@@ -62,6 +63,9 @@ def table(found: TwoRuns, *, width: int | None = None) -> str:
     lines = _lines(rows)
     if any("~" in line for line in lines):
         lines.append(CHANCE)
+    if found.noise_floors:
+        runs = " and ".join(f"{each.num_runs}" for each in found.noise_floors)
+        lines.append(f"intervals: by how much {runs} repeated runs differed (`observe --repeat`)")
     if width is None or max(map(len, lines[: len(rows)])) <= width:
         return "\n".join(lines)
     short = _lines([(*each[:3], re.sub(r" \(.*\)", "", each[3])) for each in rows])

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from observe.repeats.repeated_load import RepeatedLoad, RepeatedLoads, in_order, load_name
+from observe.repeats.run_figures import run_figures
 from observe.repeats.text import parts, rows
-from observe.result.json_document import summarize_observed
+from observe.result.json_document import SCHEMA_VERSION, summarize_observed
 from traces import companion_file, read_header, sole_owner, terminal_width, write_header
 from traces.facts import PastedForm, say_json, say_pasted, terminal_lines
 from traces.strict.tell import say, tell
 
 if TYPE_CHECKING:
     from observe.campaign import Outcome
+    from observe.result.json_document import ObservedSummary
     from traces import Trace
 
 
@@ -31,40 +33,42 @@ def report_repeats(
 
     A run that was interrupted counts in nothing.
     """
-    found = loads_of(outcomes, slo_us=slo_us)
+    traces = whole_runs(outcomes)
+    summaries = {name: summarize_observed(trace, slo_us=slo_us) for name, trace in traces.items()}
+    found = loads_of(traces, summaries)
     write_noise_floors(folder, found)
     if form is not None:
         say_pasted(form, lambda: parts(found), lambda: rows(found))
     else:
         say(*terminal_lines(parts(found), width=terminal_width()), err=as_json)
-    for note in found.notes():
-        tell(f"observe: {note}")
+    for warning in found.warnings():
+        tell(f"observe: warning: {warning}")
+    for name, summary in summaries.items():
+        if summary["client"]["limited"]:
+            tell(f"observe: warning: {name}: client-limited: {summary['client']['reason']}")
     if as_json:
-        say_json(found.document())
+        say_json({"schema_version": SCHEMA_VERSION, **found.document(), "runs": summaries})
 
 
-def loads_of(outcomes: Sequence[Outcome], *, slo_us: Mapping[str, float]) -> RepeatedLoads:
-    """Return the loads of a list in blocks, each with its whole runs in order of time."""
-    whole = {
+def whole_runs(outcomes: Sequence[Outcome]) -> dict[str, Trace]:
+    """Return the traces of a list by name, without one that was interrupted."""
+    return {
         each.load.name: each.trace
         for each in outcomes
         if each.observation is None or not each.observation.interrupted
     }
-    groups: dict[str, dict[str, Trace]] = {}
-    for name, trace in whole.items():
-        groups.setdefault(load_name([name]), {})[name] = trace
-    return RepeatedLoads(
-        loads=tuple(
-            RepeatedLoad(
-                name=load,
-                runs={
-                    name: summarize_observed(group[name], slo_us=slo_us)
-                    for name in in_order(list(group), group)
-                },
-            )
-            for load, group in sorted(groups.items(), key=lambda pair: _natural(pair[0]))
-        )
-    )
+
+
+def loads_of(traces: Mapping[str, Trace], summaries: Mapping[str, ObservedSummary]) -> RepeatedLoads:
+    """Return the loads of a list in blocks, each with its runs in order of time."""
+    groups: dict[str, list[str]] = {}
+    for name in traces:
+        groups.setdefault(load_name([name]), []).append(name)
+    loads = [
+        RepeatedLoad(name=load, runs={name: run_figures(summaries[name]) for name in in_order(group, traces)})
+        for load, group in sorted(groups.items(), key=lambda pair: _natural(pair[0]))
+    ]
+    return RepeatedLoads(loads=tuple(loads))
 
 
 def _natural(name: str) -> tuple[str, float]:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from observe.repeats.beyond_chance import LEAST_RUNS, Difference, differences
 from observe.repeats.mean_of_runs import MeanOfRuns, mean_of_runs, noise_floor
-from observe.repeats.run_figures import name_of, run_figures
-from observe.result.json_document import SCHEMA_VERSION, ObservedSummary, summarize_observed
-from traces import same_requests, tool_version
+from observe.repeats.run_figures import name_of
+from traces import same_requests
 
 if TYPE_CHECKING:
     from traces import RunSpread, Trace
@@ -18,16 +17,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatedLoad:
-    """One load and the summaries of its runs by name, in the order in which they were sent."""
+    """One load and the figures of its runs by the runs' names, in the order in which they were sent."""
 
     name: str
-    runs: Mapping[str, ObservedSummary]
+    runs: Mapping[str, Mapping[str, float]]
 
     def series(self) -> dict[str, list[float]]:
         """Return each figure of the runs that have it."""
         found: dict[str, list[float]] = {}
-        for summary in self.runs.values():
-            for figure, value in run_figures(summary).items():
+        for figures in self.runs.values():
+            for figure, value in figures.items():
                 found.setdefault(figure, []).append(value)
         return found
 
@@ -51,43 +50,29 @@ class RepeatedLoads:
         return differences({each.name: each.series() for each in self.loads})
 
     def warnings(self) -> list[str]:
-        """Return a line for each difference."""
-        return [_told(each, self.loads) for each in self.differences()]
-
-    def notes(self) -> list[str]:
-        """Return the warnings, or why there can be none; then what the runs themselves warn of."""
+        """Return a line for each difference, or why none could be seen."""
         most = max((len(each.runs) for each in self.loads), default=0)
         few = f"{most} runs cannot show a drift or a run apart from the others: {LEAST_RUNS} can"
-        limited = [
-            f"{name}: client-limited: {summary['client']['reason']}"
-            for each in self.loads
-            for name, summary in each.runs.items()
-            if summary["client"]["limited"]
-        ]
-        return [*self.warnings(), *([few] if 1 < most < LEAST_RUNS else []), *limited]
+        found = [_told(each, self.loads) for each in self.differences()]
+        return [*found, *([few] if 1 < most < LEAST_RUNS else [])]
 
     def document(self) -> dict[str, object]:
-        """Return the JSON document: by load the figures over the runs, and each run's own."""
+        """Return by load the figures over the runs, and what differs beyond chance."""
         return {
-            "schema_version": SCHEMA_VERSION,
-            "tool_version": tool_version(),
             "loads": {
                 load.name: {
                     "figures": {name: asdict(each) for name, each in load.figures().items()},
-                    "runs": dict(load.runs),
+                    "runs": list(load.runs),
                 }
                 for load in self.loads
             },
             "differences": [asdict(each) for each in self.differences()],
-            "notes": self.notes(),
+            "warnings": self.warnings(),
         }
 
 
-def repeated_loads(traces: Mapping[str, Trace], *, slo_us: Mapping[str, float]) -> RepeatedLoads:
-    """Return traces, by name, grouped by the requests that they sent; ``slo_us``: limits in place of their own.
-
-    A group of runs ``NAME-run-1``, … is called NAME, another by its first run.
-    """
+def grouped(traces: Mapping[str, Trace]) -> list[list[str]]:
+    """Return the names of traces that sent the same requests, group by group, each in order of time."""
     groups: list[list[str]] = []
     for name, trace in traces.items():
         group = next((each for each in groups if _is_repeat(traces[each[0]], trace)), None)
@@ -95,15 +80,7 @@ def repeated_loads(traces: Mapping[str, Trace], *, slo_us: Mapping[str, float]) 
             groups.append([name])
         else:
             group.append(name)
-    summaries = {name: summarize_observed(trace, slo_us=slo_us) for name, trace in traces.items()}
-    return RepeatedLoads(
-        loads=tuple(
-            RepeatedLoad(
-                name=load_name(group), runs={name: summaries[name] for name in in_order(group, traces)}
-            )
-            for group in groups
-        )
-    )
+    return [in_order(group, traces) for group in groups]
 
 
 def _is_repeat(one: Trace, other: Trace) -> bool:

@@ -4,40 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Final
 
 from observe.repeats.mean_of_runs import LEVEL, MeanOfRuns
 from observe.repeats.repeated_load import RepeatedLoad, RepeatedLoads
-from observe.repeats.run_figures import GOOD_SHARE, GOODPUT, LATENCIES, name_of
+from observe.repeats.run_figures import FEW, GOOD_SHARE, LATENCIES, SHOWN, name_of
 from traces import four_digits
 from traces.facts import AlignedRows, AnswerPart
-
-OF_ONE_LOAD: Final = (
-    *(f"{name}.{statistic}" for name in LATENCIES for statistic in ("mean", "p50", "p99")),
-    *("request_throughput", "output_token_throughput", GOODPUT, GOOD_SHARE),
-)
-OF_SEVERAL: Final = (
-    "ttft_us.mean",
-    "ttft_us.p99",
-    "tpot_us.mean",
-    "e2e_us.mean",
-    "output_token_throughput",
-    GOOD_SHARE,
-)
-"""Figures of a row per load."""
 
 
 def parts(found: RepeatedLoads) -> list[AnswerPart]:
     """Return one load's figures a row each, or of several loads a row per load."""
     if len(found.loads) == 1:
-        return [_of_one(found.loads[0])]
-    return [_of_several(found.loads)]
+        return [
+            _of_one(found.loads[0]),
+            f"±: {LEVEL:.0%} interval of the mean. One run: its standard deviation.",
+        ]
+    return [_of_several(found.loads), f"±: {LEVEL:.0%} interval of the mean over a load's runs"]
 
 
 def _of_one(load: RepeatedLoad) -> AlignedRows:
     figures = load.figures()
-    head = [f"{len(load.runs)} runs", "mean", f"{LEVEL:.0%} ±", "±, %", "one run, %"]
-    rows = [_row(name, figures[name]) for name in OF_ONE_LOAD if name in figures]
+    head = [f"{len(load.runs)} runs", "mean", "±", "±, %", "one run, %"]
+    rows = [_row(name, figures[name]) for name in SHOWN if name in figures]
     return AlignedRows([head, *rows], [-16, 10, 10, 8, 12])
 
 
@@ -54,7 +42,7 @@ def _row(name: str, figure: MeanOfRuns) -> list[str]:
 
 def _of_several(loads: Sequence[RepeatedLoad]) -> AlignedRows:
     figures = {load.name: load.figures() for load in loads}
-    shown = [name for name in OF_SEVERAL if any(name in each for each in figures.values())]
+    shown = [name for name in FEW if any(name in each for each in figures.values())]
     head = ["load", "runs", *(_with_unit(name) for name in shown)]
     rows = [
         [load.name, f"{len(load.runs)}", *(_interval(name, figures[load.name].get(name)) for name in shown)]

@@ -193,7 +193,7 @@ def _loads_table(loads: Sequence[ServedLoad]) -> pages.PageTable:
         ]
         for each in loads
     ]
-    return pages.PageTable(head=head, rows=rows, align="l" + "r" * (len(head) - 1))
+    return pages.PageTable(head=head, rows=rows, align="n" + "r" * (len(head) - 1))
 
 
 def _within(load: ServedLoad) -> pages.Cell:

@@ -26,7 +26,7 @@ def repeats_section(loads: Sequence[RepeatedLoad]) -> pages.PageSection:
     return pages.PageSection(
         title="Over repeated runs",
         anchor="repeats",
-        lead=f"The mean over the runs with its {LEVEL:.0%} interval. One run: a single run's standard deviation, the noise "
+        lead=f"The mean of the runs, its {LEVEL:.0%} interval, and one run: its standard deviation, the noise "
         "floor. A dot is a run's mean, in the order of time; the band is the interval.",
         parts=[pages.Figures(figures=figures), _table(repeated, alone=alone)],
     )
@@ -39,7 +39,9 @@ def _over_runs(load: RepeatedLoad, column: str, title: str) -> pages.Markup:
     low, high = figure.low or figure.mean, figure.high or figure.mean
     divisor, unit = unit_of(values)
     x = pages.linear(0.0, len(values) + 1.0, label="run")
-    y = pages.scale_of(np.array([*values, low, high]) / divisor, label=f"mean, {unit}")
+    y = pages.scale_of(
+        np.array([*values, low - (high - low) / 4, high + (high - low) / 4]) / divisor, label=f"mean, {unit}"
+    )
     numbers = np.arange(1.0, len(values) + 1)
     ends = np.array([0.0, len(values) + 1.0])
     marks: list[pages.Mark] = [
@@ -63,7 +65,7 @@ def _table(loads: Sequence[RepeatedLoad], *, alone: bool) -> pages.PageTable:
             begin = [] if alone else [load.name if len(rows) == groups[-1] else ""]
             rows.append([*begin, *_row(name, figures[name])])
     return pages.PageTable(
-        head=head, rows=rows, align=("" if alone else "l") + "lrrrr", groups=[] if alone else groups[1:]
+        head=head, rows=rows, align=("" if alone else "n") + "nrrrr", groups=[] if alone else groups[1:]
     )
 
 

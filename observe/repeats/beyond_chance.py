@@ -4,9 +4,9 @@ Each is a t test on the logs of a figure. A drift is the slope over the order of
 it lies from the mean of the others, in their spread (an externally studentized residual: Cook and Weisberg,
 "Residuals and Influence in Regression", 1982, section 2.2.1). Of all runs the one farthest off counts, so its
 probability is multiplied by the number of runs (Bonferroni). The first run has a test of its own, as warm-up has a
-place. Where several loads are repeated in the same blocks, their tests of one place are added as normal scores over
-the root of their number (Stouffer). All tests of an answer together call at most one of twenty sets of sound runs
-different.
+place. Where several loads are repeated in the same blocks, drift and first run are judged by the mean of each block:
+runs of one block may share the server's pace of that hour, and are no independent witnesses. All tests of an answer
+together call at most one of twenty sets of sound runs different.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ LEAST: Final = 0.01
 """Smaller differences are of no matter to anyone, however sure."""
 LEAST_RUNS: Final = 4
 """Three runs have one degree of freedom beside a slope or a run apart: no difference would be sure."""
-FARTHEST: Final = 37.0
-"""Of a normal score, where the probability is still a number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +58,9 @@ def differences(loads: Mapping[str, Mapping[str, Sequence[float]]]) -> list[Diff
         kept = {name: values for name, values in logs.items() if len(values) >= LEAST_RUNS}
         if not kept:
             continue
-        tests = [_drift(figure, kept), _first(figure, kept), _apart(figure, kept)]
+        most = min(len(values) for values in kept.values())
+        blocks = np.mean([values[:most] for values in kept.values()], axis=0)
+        tests = [_drift(figure, blocks), _first(figure, blocks), _apart(figure, kept)]
         sure = [
             each
             for each in tests
@@ -75,24 +75,18 @@ def _logs(values: Sequence[float]) -> Floats:
     return np.log(figures) if len(figures) and bool((figures > 0).all()) else np.empty(0)
 
 
-def _drift(figure: str, loads: Mapping[str, Floats]) -> Difference:
-    scores, changes = [], []
-    for values in loads.values():
-        place = np.arange(len(values)) - (len(values) - 1) / 2
-        slope = float(place @ values / (place @ place))
-        rest = values - values.mean() - slope * place
-        error = math.sqrt(float(rest @ rest) / (len(values) - 2) / float(place @ place))
-        scores.append(_score(slope, error, len(values) - 2))
-        changes.append(slope * (len(values) - 1))
-    return Difference(kind="drift", figure=figure, change=_mean_change(changes), p=_p(_sum(scores)))
+def _drift(figure: str, values: Floats) -> Difference:
+    place = np.arange(len(values)) - (len(values) - 1) / 2
+    slope = float(place @ values / (place @ place))
+    rest = values - values.mean() - slope * place
+    error = math.sqrt(float(rest @ rest) / (len(values) - 2) / float(place @ place))
+    change = math.expm1(slope * (len(values) - 1))
+    return Difference(kind="drift", figure=figure, change=change, p=_p(slope, error, len(values) - 2))
 
 
-def _first(figure: str, loads: Mapping[str, Floats]) -> Difference:
-    seen = [_from_others(values, 0) for values in loads.values()]
-    score = _sum([score for score, _ in seen])
-    return Difference(
-        kind="first", figure=figure, change=_mean_change([change for _, change in seen]), p=_p(score), run=1
-    )
+def _first(figure: str, values: Floats) -> Difference:
+    p, away = _from_others(values, 0)
+    return Difference(kind="first", figure=figure, change=math.expm1(away), p=p, run=1)
 
 
 def _apart(figure: str, loads: Mapping[str, Floats]) -> Difference:
@@ -101,43 +95,29 @@ def _apart(figure: str, loads: Mapping[str, Floats]) -> Difference:
         for name, values in loads.items()
         for place in range(len(values))
     ]
-    score, change, load, place = max(seen, key=lambda each: abs(each[0]))
+    p, change, load, place = min(seen)
     return Difference(
         kind="apart",
         figure=figure,
         change=math.expm1(change),
-        p=min(_p(score) * len(seen), 1.0),
+        p=min(p * len(seen), 1.0),
         load=load,
         run=place + 1,
     )
 
 
 def _from_others(values: Floats, place: int) -> tuple[float, float]:
-    """Return the normal score of how far a run lies from the others, and by how much, as a log."""
+    """Return how often a run lies as far from the others, and how far it lies, as a log."""
     others = np.delete(values, place)
     away = float(values[place] - others.mean())
     error = float(others.std(ddof=1)) * math.sqrt(1 + 1 / len(others))
-    return _score(away, error, len(others) - 1), away
+    return _p(away, error, len(others) - 1), away
 
 
-def _score(value: float, error: float, freedom: int) -> float:
-    """Return the normal score of a t: the value that a normal one exceeds as often."""
-    from scipy.special import ndtri, stdtr
+def _p(value: float, error: float, freedom: int) -> float:
+    """Return how often Student's t lies as far off as ``value`` over ``error``, on either side."""
+    from scipy.special import stdtr
 
-    if value == 0:
-        return 0.0
-    below = float(stdtr(freedom, -abs(value) / error)) if error > 0 else 0.0
-    return math.copysign(min(-float(ndtri(below)), FARTHEST), value)
-
-
-def _sum(scores: Sequence[float]) -> float:
-    return sum(scores) / math.sqrt(len(scores))
-
-
-def _p(score: float) -> float:
-    """Return how often a normal score lies as far off, on either side."""
-    return math.erfc(abs(score) / math.sqrt(2))
-
-
-def _mean_change(logs: Sequence[float]) -> float:
-    return math.expm1(sum(logs) / len(logs))
+    if value == 0 or error == 0:
+        return float(value == 0)
+    return 2 * float(stdtr(freedom, -abs(value) / error))

@@ -1,0 +1,111 @@
+"""``observe --repeat`` on a live server: its files, its answer in each form, and the noise floor that is left."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vtwin
+from calibrate.run_to_run.server_pace import recorded_spreads
+from tests.observe.servers import Behaviour, serving_in_thread
+from traces import read_trace, same_requests
+from traces.atomic import MARKDOWN
+
+LOAD = ["--rate", "200", "--num-requests", "8", "--prompt-tokens", "20", "--output-tokens", "4"]
+
+
+def observe(url: str, *words: str, folder: Path) -> int:
+    return vtwin.main(["observe", "--url", url, "--output", str(folder), "--no-scrape", *words])
+
+
+def test_each_run_has_new_prompts_and_the_noise_floor_of_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving_in_thread(Behaviour(ttft_s=0.004, itl_s=0.001)) as server:
+        assert observe(server.url, *LOAD, "--repeat", "3", "--json", folder=tmp_path) == 0
+        sent = [each.body["prompt"] for each in server.requests if "prompt" in each.body]
+    document = json.loads(capsys.readouterr().out)
+    load = document["loads"]["run"]
+    runs = [read_trace(tmp_path / name) for name in load["runs"]]
+    assert load["runs"] == ["run-1", "run-2", "run-3"]
+    assert all(same_requests(runs[0], each) for each in runs)
+    assert len({each.header.client.prompt_salt for each in runs if each.header.client}) == 3
+    assert len({json.dumps(each) for each in sent}) == 24
+    means = [document["runs"][name]["ttft_us"]["mean"] for name in load["runs"]]
+    figure = load["figures"]["ttft_us.mean"]
+    assert figure["mean"] == pytest.approx(np.mean(means))
+    assert figure["spread"] == pytest.approx(np.std(means, ddof=1))
+    [floor] = recorded_spreads(runs)  # the same in each header
+    assert floor.num_runs == 3
+    assert floor.spread["ttft_us.mean"] == pytest.approx(figure["spread"] / figure["mean"], rel=1e-4)
+    assert document["warnings"] == ["3 runs cannot show a drift or a run apart from the others: 4 can"]
+
+
+def test_resumed_with_more_repeats_it_goes_on_and_the_forms_agree(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--sweep", "100,200", *LOAD[2:], "--slo", "ttft=1s"]
+    with serving_in_thread(Behaviour()) as server:
+        assert observe(server.url, *words, "--repeat", "2", folder=tmp_path) == 0
+        first = (tmp_path / "rate-100-run-1.csv").read_bytes()
+        capsys.readouterr()
+        assert observe(server.url, *words, "--repeat", "4", "--resume", "--json", folder=tmp_path) == 0
+        told, said = capsys.readouterr()
+        assert said.count("already there") == 4
+        assert (
+            observe(server.url, *words, "--repeat", "4", "--resume", "--format", "csv", folder=tmp_path) == 0
+        )
+        table = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+        assert (
+            observe(server.url, *words, "--repeat", "4", "--resume", "--format", "markdown", folder=tmp_path)
+            == 0
+        )
+        pasted = capsys.readouterr().out
+    assert (tmp_path / "rate-100-run-1.csv").read_bytes() == first
+    document = json.loads(told)
+    assert list(document["loads"]) == ["rate-100", "rate-200"]
+    for row in table:
+        figure: dict[str, Any] = document["loads"][row["load"]]["figures"][row["figure"]]
+        assert {name: json.loads(row[name]) for name in figure} == figure
+    assert pasted.startswith("| load | runs | TTFT mean, ms |")
+    assert MARKDOWN not in pasted
+    assert pasted.count("100.0% ± 0.0% |") == 2
+    floor = read_trace(tmp_path / "rate-200-run-4").header.noise_floor
+    assert floor is not None
+    assert floor.num_runs == 4
+
+
+def test_a_disturbed_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with serving_in_thread(
+        Behaviour(ttft_s=0.1, num_cold=8)
+    ) as server:  # the first run's requests, all of them
+        assert observe(server.url, *LOAD, "--repeat", "4", "--json", folder=tmp_path) == 0
+    document = json.loads(capsys.readouterr().out)
+    [found] = [each for each in document["differences"] if each["figure"] == "ttft_us.mean"]
+    assert (found["kind"], found["run"]) == ("first", 1)
+    assert found["change"] == pytest.approx(9, abs=1.5)
+    assert "the first run is apart from the others, TTFT mean" in document["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--repeat", "1"], "got 1, expected 2 to 1000"),
+        (["--repeat", "2", "--prompt-salt", "3"], "each run has new prompts"),
+        (["--repeat", "2", "--plan", "calibrate"], "--plan: cannot be combined with --repeat"),
+        (["--repeat", "2", "--find-capacity"], "--repeat, --yes: cannot be combined with --find-capacity"),
+        (["--format", "csv", "--json"], "--format csv: cannot be combined with --json"),
+    ],
+)
+def test_what_cannot_be_repeated_is_one_line(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert observe("http://127.0.0.1:9", *LOAD, *words, folder=tmp_path / "out") == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "out").exists()

@@ -99,7 +99,7 @@ def report_list(
     ]
     parts: list[AnswerPart] = [AlignedRows(rows, [-20, *[10] * len(head)]), *limited]
     if form is not None:
-        say_pasted(form, lambda: parts, lambda: [{"load": name, **each} for name, each in summaries.items()])
+        say_pasted(form, lambda: parts, lambda: [{"run": name, **each} for name, each in summaries.items()])
     else:
         say(*terminal_lines(parts, width=None), err=as_json)
     if as_json:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from observe.repeats.beyond_chance import LEAST_RUNS
 from observe.repeats.repeated_load import RepeatedLoad, RepeatedLoads, in_order, load_name
 from observe.repeats.run_figures import run_figures
 from observe.repeats.text import parts, rows
@@ -43,6 +44,9 @@ def report_repeats(
         say(*terminal_lines(parts(found), width=terminal_width()), err=as_json)
     for warning in found.warnings():
         tell(f"observe: warning: {warning}")
+    most = max((len(each.runs) for each in found.loads), default=0)
+    if most < LEAST_RUNS:
+        tell(f"observe: fewer than {LEAST_RUNS} runs show no drift, and no run that is apart from the others")
     for name, summary in summaries.items():
         if summary["client"]["limited"]:
             tell(f"observe: warning: {name}: client-limited: {summary['client']['reason']}")

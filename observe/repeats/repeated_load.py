@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from observe.repeats.beyond_chance import LEAST_RUNS, Difference, differences
+from observe.repeats.beyond_chance import Difference, differences
 from observe.repeats.mean_of_runs import MeanOfRuns, mean_of_runs, noise_floor
 from observe.repeats.run_figures import name_of
 from traces import same_requests
@@ -50,11 +50,8 @@ class RepeatedLoads:
         return differences({each.name: each.series() for each in self.loads})
 
     def warnings(self) -> list[str]:
-        """Return a line for each difference, or why none could be seen."""
-        most = max((len(each.runs) for each in self.loads), default=0)
-        few = f"{most} runs cannot show a drift or a run apart from the others: {LEAST_RUNS} can"
-        found = [_told(each, self.loads) for each in self.differences()]
-        return [*found, *([few] if 1 < most < LEAST_RUNS else [])]
+        """Return a line for each difference."""
+        return [_told(each, self.loads) for each in self.differences()]
 
     def document(self) -> dict[str, object]:
         """Return by load the figures over the runs, and what differs beyond chance."""

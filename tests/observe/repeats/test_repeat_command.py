@@ -30,7 +30,9 @@ def test_each_run_has_new_prompts_and_the_noise_floor_of_all(
     with serving_in_thread(Behaviour(ttft_s=0.004, itl_s=0.001)) as server:
         assert observe(server.url, *LOAD, "--repeat", "3", "--json", folder=tmp_path) == 0
         sent = [each.body["prompt"] for each in server.requests if "prompt" in each.body]
-    document = json.loads(capsys.readouterr().out)
+    told, said = capsys.readouterr()
+    assert "fewer than 4 runs show no drift" in said
+    document = json.loads(told)
     load = document["loads"]["run"]
     runs = [read_trace(tmp_path / name) for name in load["runs"]]
     assert load["runs"] == ["run-1", "run-2", "run-3"]
@@ -44,7 +46,7 @@ def test_each_run_has_new_prompts_and_the_noise_floor_of_all(
     [floor] = recorded_spreads(runs)  # the same in each header
     assert floor.num_runs == 3
     assert floor.spread["ttft_us.mean"] == pytest.approx(figure["spread"] / figure["mean"], rel=1e-4)
-    assert document["warnings"] == ["3 runs cannot show a drift or a run apart from the others: 4 can"]
+    assert document["warnings"] == []
 
 
 def test_resumed_with_more_repeats_it_goes_on_and_the_forms_agree(
@@ -72,7 +74,7 @@ def test_resumed_with_more_repeats_it_goes_on_and_the_forms_agree(
     assert list(document["loads"]) == ["rate-100", "rate-200"]
     for row in table:
         figure: dict[str, Any] = document["loads"][row["load"]]["figures"][row["figure"]]
-        assert {name: json.loads(row[name]) for name in figure} == figure
+        assert {name: json.loads(row[name] or "null") for name in figure} == figure
     assert pasted.startswith("| load | runs | TTFT mean, ms |")
     assert MARKDOWN not in pasted
     assert pasted.count("100.0% ± 0.0% |") == 2

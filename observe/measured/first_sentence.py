@@ -50,7 +50,7 @@ def interval_text(figure: MeanOfRuns) -> str:
     unit = unit_of(figure.mean)
     mean = in_unit(figure.mean, unit)
     if figure.half_width is None:
-        return f"{mean} {unit} over {figure.num_runs} runs"
+        return f"{mean} {unit}"
     decimals = len(mean.partition(".")[2])
     half = figure.half_width * float(mean.replace(",", "")) / figure.mean  # in the same unit
     return f"{mean} {unit} ± {half:,.{decimals}f} over {figure.num_runs} runs"

@@ -24,7 +24,8 @@ def parts(found: RepeatedLoads) -> list[AnswerPart]:
 
 def _of_one(load: RepeatedLoad) -> AlignedRows:
     figures = load.figures()
-    head = [f"{len(load.runs)} runs", "mean", "±", "±, %", "one run, %"]
+    number = len(load.runs)
+    head = [f"{number} run{'s' if number != 1 else ''}", "mean", "±", "±, %", "one run, %"]
     rows = [_row(name, figures[name]) for name in SHOWN if name in figures]
     return AlignedRows([head, *rows], [-16, 10, 10, 8, 12])
 

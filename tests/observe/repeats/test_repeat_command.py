@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
+import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +16,11 @@ import pytest
 
 import vtwin
 from calibrate.run_to_run.server_pace import recorded_spreads
-from tests.observe.servers import Behaviour, serving_in_thread
+from observe import Settings, observe_repeats, parse_endpoint, report_runs
+from tests.observe.servers import Behaviour, serving, serving_in_thread
 from traces import read_trace, same_requests
 from traces.atomic import MARKDOWN
+from traces.workload import preset, synth
 
 LOAD = ["--rate", "200", "--num-requests", "8", "--prompt-tokens", "20", "--output-tokens", "4"]
 
@@ -111,3 +116,49 @@ def test_what_cannot_be_repeated_is_one_line(
     assert observe("http://127.0.0.1:9", *LOAD, *words, folder=tmp_path / "out") == 2
     assert said in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "out").exists()
+
+
+async def test_ctrl_c_keeps_the_whole_runs_and_resume_goes_on(tmp_path: Path) -> None:
+    load = ["--concurrency", "4", "--num-requests", "40", "--prompt-tokens", "20", "--output-tokens", "5"]
+    async with serving(Behaviour(itl_s=0.01)) as server:
+        words = ["observe", "--url", server.url, *load, "--repeat", "3", "--output", str(tmp_path)]
+
+        async def start(*more: str) -> asyncio.subprocess.Process:
+            return await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "vtwin", *words, *more),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+
+        process = await start()
+        await asyncio.wait_for(server.received(60), 60)  # in the second run
+        process.send_signal(signal.SIGINT)
+        out, err = await asyncio.wait_for(process.communicate(), 60)
+        assert process.returncode == 130, err
+        assert out.startswith(b"1 run ")
+        assert not read_trace(tmp_path / "run-2").header.client.finished  # type: ignore[union-attr]
+        assert read_trace(tmp_path / "run-1").header.noise_floor is None
+        process = await start("--resume")
+        out, err = await asyncio.wait_for(process.communicate(), 120)
+    assert process.returncode == 0, err
+    assert err.count(b"already there") == 1
+    assert out.startswith(b"3 runs")
+    floors = [read_trace(tmp_path / f"run-{number}").header.noise_floor for number in (1, 2, 3)]
+    assert floors[0] is not None
+    assert floors[0] == floors[1] == floors[2]
+
+
+async def test_the_function_observes_and_says_the_same(tmp_path: Path) -> None:
+    workload = synth(preset("chatbot", 200.0, num_requests=6), seed=1)
+    async with serving(Behaviour()) as server:
+        settings = Settings(endpoint=parse_endpoint(server.url), scrapes_vllm=False)
+        found = await observe_repeats({"mix": workload}, settings, folder=tmp_path, repeats=2)
+        lines: list[str] = []
+        again = await observe_repeats(
+            {"mix": workload}, settings, folder=tmp_path, repeats=2, resume=True, tell=lines.append
+        )
+    assert list(found.loads[0].runs) == ["mix-run-1", "mix-run-2"]
+    assert again == found
+    assert sum("already there" in line for line in lines) == 2
+    assert read_trace(tmp_path / "mix-run-2").header.noise_floor == found.loads[0].noise_floor()
+    assert report_runs([tmp_path]).repeats.loads[0].name == "mix"

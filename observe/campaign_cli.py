@@ -41,7 +41,7 @@ async def observe_list(
             tell(f"observe: {load.name}: {limit}")
 
     if options.repeat is not None:
-        from observe.repeats.blocks import in_blocks
+        from observe.repeats.repeat_blocks import in_blocks
 
         loads = in_blocks(loads, options.repeat, seed=seed_of(workload))
 

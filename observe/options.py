@@ -417,8 +417,8 @@ class ListOptions:
             min=REPEATS.least,
             max=REPEATS.most,
             metavar="N",
-            help="Observe the load, or each of --sweep, N times with new prompts, into the folder --output: means with "
-            "95 % intervals, and how far one run lies off.",
+            help="Observe each load N times, into the folder --output. Each time with new prompts: means with 95 % "
+            "intervals, and how far one run lies off. Alone or with --sweep.",
             rich_help_panel=LIST,
         ),
     ] = None

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from traces.findings.run_findings import findings_of as findings_of
     from traces.findings.run_findings import marked as marked
     from traces.findings.run_findings import several_engines as several_engines
+    from traces.findings.same_requests import same_requests as same_requests
     from traces.findings.tail_precision import NUM_BATCHES as NUM_BATCHES
     from traces.findings.tail_precision import Precision as Precision
     from traces.findings.tail_precision import TailPrecision as TailPrecision
@@ -135,7 +136,6 @@ if TYPE_CHECKING:
     from traces.tables.paths import locate as locate
     from traces.tables.paths import stem_of as stem_of
     from traces.tables.problems import Problem as Problem
-    from traces.tables.same_requests import same_requests as same_requests
     from traces.tables.session_tree import has_tree as has_tree
     from traces.tables.session_tree import session_tree as session_tree
     from traces.tables.session_tree import waits_for_named as waits_for_named
@@ -177,6 +177,7 @@ _HOMES = homes_of(
         "traces.findings.late_client": "early_us ttft_too_long_us",
         "traces.findings.prefix_ceiling": "prefix_hit_ceiling_frac",
         "traces.findings.run_findings": "finding_lines findings_of marked several_engines",
+        "traces.findings.same_requests": "same_requests",
         "traces.findings.tail_precision": (
             "fewest_beyond NUM_BATCHES num_effective Precision precision_of precision_rows TailPrecision"
         ),
@@ -206,7 +207,6 @@ _HOMES = homes_of(
         "traces.tables.image_lists": "image_lists ImageLists",
         "traces.tables.paths": "companion_file locate stem_of",
         "traces.tables.problems": "Problem",
-        "traces.tables.same_requests": "same_requests",
         "traces.tables.session_tree": "has_tree session_tree waits_for_named",
         "traces.trace": "make_trace select_rows Trace",
         "traces.trace_summary": "describe_file DescribedFile Quantity summarize_trace Summary",

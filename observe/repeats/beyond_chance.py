@@ -34,7 +34,7 @@ LEAST_RUNS: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class BeyondChance:
     """What differs by more than chance, and by how much: ``change`` as a share, over all runs where they drift.
 
     ``load``, ``run``: the run that is apart, from 1, and its load, None: of all loads. ``p``: how often sound runs
@@ -49,7 +49,7 @@ class Difference:
     run: int | None = None
 
 
-def differences(loads: Mapping[str, Mapping[str, Sequence[float]]]) -> list[Difference]:
+def differences(loads: Mapping[str, Mapping[str, Sequence[float]]]) -> list[BeyondChance]:
     """Return what differs, of each figure the surest; figures by load, in the order of their runs."""
     judged = [name for name in JUDGED if any(name in each for each in loads.values())] or INSTEAD
     found = []
@@ -75,28 +75,28 @@ def _logs(values: Sequence[float]) -> Floats:
     return np.log(figures) if len(figures) and bool((figures > 0).all()) else np.empty(0)
 
 
-def _drift(figure: str, values: Floats) -> Difference:
+def _drift(figure: str, values: Floats) -> BeyondChance:
     place = np.arange(len(values)) - (len(values) - 1) / 2
     slope = float(place @ values / (place @ place))
     rest = values - values.mean() - slope * place
     error = math.sqrt(float(rest @ rest) / (len(values) - 2) / float(place @ place))
     change = math.expm1(slope * (len(values) - 1))
-    return Difference(kind="drift", figure=figure, change=change, p=_p(slope, error, len(values) - 2))
+    return BeyondChance(kind="drift", figure=figure, change=change, p=_p(slope, error, len(values) - 2))
 
 
-def _first(figure: str, values: Floats) -> Difference:
+def _first(figure: str, values: Floats) -> BeyondChance:
     p, away = _from_others(values, 0)
-    return Difference(kind="first", figure=figure, change=math.expm1(away), p=p, run=1)
+    return BeyondChance(kind="first", figure=figure, change=math.expm1(away), p=p, run=1)
 
 
-def _apart(figure: str, loads: Mapping[str, Floats]) -> Difference:
+def _apart(figure: str, loads: Mapping[str, Floats]) -> BeyondChance:
     seen = [
         (*_from_others(values, place), name, place)
         for name, values in loads.items()
         for place in range(len(values))
     ]
     p, change, load, place = min(seen)
-    return Difference(
+    return BeyondChance(
         kind="apart",
         figure=figure,
         change=math.expm1(change),

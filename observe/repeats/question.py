@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from observe.campaign import run_loads
 from observe.observation import observe_with
 from observe.plan.loads import ListedLoad
-from observe.repeats.blocks import in_blocks
 from observe.repeats.listed_runs import loads_of, whole_runs, write_noise_floors
+from observe.repeats.repeat_blocks import in_blocks
 from observe.repeats.run_figures import run_figures
 from observe.result.json_document import summarize_observed
 from observe.settings import REPEATS, Settings

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from observe.repeats.beyond_chance import Difference, differences
+from observe.repeats.beyond_chance import BeyondChance, differences
 from observe.repeats.mean_of_runs import MeanOfRuns, mean_of_runs, noise_floor
 from observe.repeats.run_figures import name_of
 from traces import same_requests
@@ -45,7 +45,7 @@ class RepeatedLoads:
 
     loads: tuple[RepeatedLoad, ...]
 
-    def differences(self) -> list[Difference]:
+    def differences(self) -> list[BeyondChance]:
         """Return by what the repeats differ beyond chance."""
         return differences({each.name: each.series() for each in self.loads})
 
@@ -100,7 +100,7 @@ def load_name(group: Sequence[str]) -> str:
     return load or group[0]
 
 
-def _told(each: Difference, loads: Sequence[RepeatedLoad]) -> str:
+def _told(each: BeyondChance, loads: Sequence[RepeatedLoad]) -> str:
     """Return a difference as a sentence that says what may have caused it, and what to do."""
     figure, size = name_of(each.figure), f"{abs(each.change):.1%} {'higher' if each.change > 0 else 'lower'}"
     chance = "fewer than 1 of 10,000" if each.p < 1e-4 else f"{each.p:.2g}"

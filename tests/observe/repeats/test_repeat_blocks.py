@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from observe.plan.loads import sweep_loads
-from observe.repeats.blocks import in_blocks
+from observe.repeats.repeat_blocks import in_blocks
 from observe.repeats.repeated_load import load_name
 from traces.workload import WorkloadOptions
 

@@ -74,6 +74,8 @@ def _check_forms(answers: AnswerOptions, several: ListOptions, files: TraceFileO
     from traces.facts import refuse_two_forms
 
     refuse_two_forms(as_json=files.as_json, form=files.form)
+    if files.form is not None and several.find.find_capacity:
+        raise ConfigError("--format: cannot be combined with --find-capacity, expected --json")
     if several.repeat is None:
         return
     if files.prompt_salt is not None:

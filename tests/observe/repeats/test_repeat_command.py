@@ -107,6 +107,7 @@ def test_a_disturbed_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
         (["--repeat", "2", "--prompt-salt", "3"], "each run has new prompts"),
         (["--repeat", "2", "--plan", "calibrate"], "--plan: cannot be combined with --repeat"),
         (["--repeat", "2", "--find-capacity"], "--repeat, --yes: cannot be combined with --find-capacity"),
+        (["--format", "csv", "--find-capacity"], "--format: cannot be combined with --find-capacity"),
         (["--format", "csv", "--json"], "--format csv: cannot be combined with --json"),
     ],
 )

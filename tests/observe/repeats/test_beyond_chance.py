@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import linregress
 
 from observe.repeats.beyond_chance import LEAST_RUNS, differences
 from tests.observe.repeats.known_servers import figures_of_runs, sets_of
@@ -69,3 +70,17 @@ def test_what_is_sure_and_small_is_not_told_and_three_runs_tell_nothing() -> Non
 def test_without_a_first_token_e2e_is_judged() -> None:
     [found] = differences({"run": {"e2e_us.mean": [130.0, 100.0, 100.1, 100.2, 99.9]}})
     assert (found.kind, found.figure, found.run) == ("first", "e2e_us.mean", 1)
+
+
+def test_probabilities_are_those_of_regressions() -> None:
+    """A drift is a line over the runs; a run apart is one whose own term in a regression is not 0."""
+    drifting = [100.0, 109.0, 122.0, 129.0, 141.0]
+    [found] = differences({"run": {"e2e_us.mean": drifting}})
+    line = linregress(np.arange(5), np.log(drifting))
+    assert (found.kind, found.p) == ("drift", pytest.approx(line.pvalue))
+    assert found.change == pytest.approx(np.expm1(4 * line.slope))
+    cold = [150.0, 101.0, 99.0, 100.0, 102.0]
+    [found] = differences({"run": {"e2e_us.mean": cold}})
+    terms = linregress([1.0, 0, 0, 0, 0], np.log(cold))
+    assert (found.kind, found.p) == ("first", pytest.approx(terms.pvalue))
+    assert found.change == pytest.approx(np.expm1(terms.slope))

@@ -103,7 +103,7 @@ def load_name(group: Sequence[str]) -> str:
 def _told(each: BeyondChance, loads: Sequence[RepeatedLoad]) -> str:
     """Return a difference as a sentence that says what may have caused it, and what to do."""
     figure, size = name_of(each.figure), f"{abs(each.change):.1%} {'higher' if each.change > 0 else 'lower'}"
-    chance = "fewer than 1 of 10,000" if each.p < 1e-4 else f"{each.p:.2g}"
+    chance = "fewer than 0.01%" if each.p < 1e-4 else f"{each.p:.2%}"
     sure = f"{chance} of sets of sound runs show as much"
     if each.kind == "drift":
         whose = "runs" if len(loads) == 1 else "blocks of runs"

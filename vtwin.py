@@ -97,7 +97,17 @@ _FLEET = (
 MOST_USED = {
     "observe": (
         *(*_LOADS, *_LENGTHS, *_EXTENT, *_SOURCES, "--sessions"),
-        *("--model", "--gpu", "--api-key-env", "--scrape", "--slo", "--sweep", "--find-capacity", "--json"),
+        *(
+            "--model",
+            "--gpu",
+            "--api-key-env",
+            "--scrape",
+            "--slo",
+            "--sweep",
+            "--repeat",
+            "--find-capacity",
+            "--json",
+        ),
     ),
     "replay": _RUN,
     "run": _RUN,

@@ -43,7 +43,7 @@ from calibrate.misfit import kept_up_with, loads_of, without_missed
 from calibrate.noise_floor import couples_of, noise_pairs
 from calibrate.run_to_run.bands import bands_of
 from calibrate.run_to_run.pace_today import AtPace, pace_today
-from calibrate.run_to_run.server_pace import run_to_run
+from calibrate.run_to_run.server_pace import recorded_spreads, run_to_run
 from calibrate.simulated_side import against_trace, against_twin
 from calibrate.steps.fitted_to_steps import fit_to_steps
 from calibrate.steps.step_logs import NO_STEPS, StepLogs
@@ -268,9 +268,17 @@ def _with_run_to_run(
     options: Options, sources: Sequence[NamedTrace], repeats: Sequence[NamedTrace]
 ) -> Options:
     """Return the options with the server's pace from run to run, as the runs that repeat another one show it."""
-    couples = couples_of(sources, repeats)
-    pairs = [pair(one.trace, other.trace, by=options.pair_by) for one, other in couples]
-    return replace(options, run_to_run=run_to_run(pairs, stated=options.run_to_run))
+    couples = [
+        (one.trace, other.trace)
+        for one, other in couples_of(sources, repeats)
+        if one.trace.header.noise_floor is None or other.trace.header.noise_floor is None
+    ]  # the others are counted in what their headers have
+    found = run_to_run(
+        [pair(one, other, by=options.pair_by) for one, other in couples],
+        stated=options.run_to_run,
+        recorded=recorded_spreads([each.trace for each in (*sources, *repeats)]),
+    )
+    return replace(options, run_to_run=found)
 
 
 def first_half(trace: Trace) -> NDArray[np.bool_]:

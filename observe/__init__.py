@@ -7,8 +7,9 @@
     workload = synth(preset("chatbot", 4.0), seed=1)          # or any trace, read
     trace = asyncio.run(observe_trace(workload, url="http://127.0.0.1:8000", output="a"))
 
-``observe_with`` takes all that can be set (``Settings``) and returns what the command shows. ``report_runs``,
-``check_client`` and ``receive_spans`` are ``vtwin report``, ``selfcheck`` and ``receive``.
+``observe_with`` takes all that can be set (``Settings``) and returns what the command shows; ``observe_repeats`` sends
+loads several times. ``report_runs``, ``check_client`` and ``receive_spans`` are ``vtwin report``, ``selfcheck`` and
+``receive``.
 Names are imported when first used, so that importing this package costs nothing.
 """
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from observe.plan.send_plan import SendPlan as SendPlan
     from observe.plan.send_plan import make_plan as make_plan
     from observe.receive.question import receive_spans as receive_spans
+    from observe.repeats.question import observe_repeats as observe_repeats
+    from observe.repeats.repeated_load import RepeatedLoads as RepeatedLoads
     from observe.response.reading import Reading as Reading
     from observe.response.sse import SseParser as SseParser
     from observe.response.stream_reader import StreamReader as StreamReader
@@ -52,6 +55,8 @@ _HOMES = homes_of(
         "observe.observation": "Observation observe_trace observe_with",
         "observe.plan.send_plan": "make_plan SendPlan",
         "observe.receive.question": "receive_spans",
+        "observe.repeats.question": "observe_repeats",
+        "observe.repeats.repeated_load": "RepeatedLoads",
         "observe.response.reading": "Reading",
         "observe.response.sse": "SseParser",
         "observe.response.stream_reader": "StreamReader",

@@ -1,4 +1,4 @@
-"""``vtwin observe --plan`` and ``--sweep``: asks for consent, runs the list of loads, and shows each result."""
+"""``vtwin observe --plan``, ``--sweep`` and ``--repeat``: asks for consent, runs the loads, shows each result."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import typer
 
 from observe.campaign import Outcome, estimate_all, model_length, run_loads
 from observe.observation import observe_with
-from observe.plan.loads import ListedLoad, calibration_loads, sweep_loads
+from observe.plan.loads import ListedLoad, calibration_loads, single_load, sweep_loads
 from observe.result.json_document import SCHEMA_VERSION, ObservedSummary, summarize_observed
 from observe.run.panel import show
 from traces import ConfigError
-from traces.facts import say_json
+from traces.facts import AlignedRows, AnswerPart, PastedForm, say_json, say_pasted, terminal_lines
 from traces.strict.tell import say, tell
-from traces.workload import limit_note
+from traces.workload import limit_note, seed_of
 
 if TYPE_CHECKING:
     from observe.observation import Observation
@@ -35,15 +35,15 @@ async def observe_list(
 
     Raises ConfigError where the list cannot be made, typer.Abort where the user does not want it.
     """
-    if options.sweep is not None:
-        loads = sweep_loads(workload, options.sweep)
-    else:
-        loads = calibration_loads(workload, max_model_len=await model_length(settings))
-        await _ask(loads, settings, options=options, rate_per_s=workload.rate)
-
+    loads = await _loads(workload, settings, options=options)
     for load in loads:
         if (limit := limit_note(load.requests)) is not None:
             tell(f"observe: {load.name}: {limit}")
+
+    if options.repeat is not None:
+        from observe.repeats.repeat_blocks import in_blocks
+
+        loads = in_blocks(loads, options.repeat, seed=seed_of(workload))
 
     async def observe(load: ListedLoad, stem: Path) -> Observation:
         return await observe_with(
@@ -53,6 +53,17 @@ async def observe_list(
     return await run_loads(
         loads, folder, observe=observe, resume=options.resume, overwrite=overwrite, tell=_tell_line
     )
+
+
+async def _loads(workload: WorkloadOptions, settings: Settings, *, options: ListOptions) -> list[ListedLoad]:
+    """Return the loads, once each."""
+    if options.sweep is not None:
+        return sweep_loads(workload, options.sweep)
+    if options.plan is None:
+        return [single_load(workload)]
+    loads = calibration_loads(workload, max_model_len=await model_length(settings))
+    await _ask(loads, settings, options=options, rate_per_s=workload.rate)
+    return loads
 
 
 def _tell_line(line: str) -> None:
@@ -74,15 +85,23 @@ async def _ask(
         typer.confirm("Run this plan?", abort=True, err=True)
 
 
-def report_list(outcomes: Sequence[Outcome], *, slo_us: Mapping[str, float], as_json: bool) -> None:
-    """Print a line per load on stdout; with ``as_json`` one document with all summaries, the lines on stderr."""
+def report_list(
+    outcomes: Sequence[Outcome], *, slo_us: Mapping[str, float], as_json: bool, form: PastedForm | None
+) -> None:
+    """Print a row per load on stdout, in ``form``; with ``as_json`` one document with all summaries, rows on stderr."""
     summaries = {outcome.load.name: summarize_observed(outcome.trace, slo_us=slo_us) for outcome in outcomes}
     head = ("ok", "sent/s", "done/s", "tokens/s", "TTFT p50", "TTFT p99", "ITL p50", "E2E p50")
-    say(f"{'load, times in ms':<20}" + "".join(f"{name:>10}" for name in head), err=as_json)
-    for name, summary in summaries.items():
-        say(f"{name:<20}" + "".join(f"{cell:>10}" for cell in _cells(summary)), err=as_json)
-        if summary["client"]["limited"]:
-            say(f"  client-limited: {summary['client']['reason']}", err=as_json)
+    rows = [["load, times in ms", *head], *([name, *_cells(each)] for name, each in summaries.items())]
+    limited = [
+        f"{name}: client-limited: {each['client']['reason']}"
+        for name, each in summaries.items()
+        if each["client"]["limited"]
+    ]
+    parts: list[AnswerPart] = [AlignedRows(rows, [-20, *[10] * len(head)]), *limited]
+    if form is not None:
+        say_pasted(form, lambda: parts, lambda: [{"run": name, **each} for name, each in summaries.items()])
+    else:
+        say(*terminal_lines(parts, width=None), err=as_json)
     if as_json:
         say_json({"schema_version": SCHEMA_VERSION, "loads": summaries})
 

@@ -44,6 +44,7 @@ def observe(
     from traces import ConfigError, parse_slo
     from traces.strict.tell import tell_note
 
+    _check_forms(answers, several, files)
     if limits.keep_warmup and not limits.warmup:
         raise ConfigError("--keep-warmup: needs --warmup (a number of requests, or a time)")
     if record.no_scrape and record.scrape is not None:
@@ -67,6 +68,24 @@ def observe(
         observe_once(workload, settings, starts=starts, output=server.output, slo_us=slo_us, files=files)
 
 
+def _check_forms(answers: AnswerOptions, several: ListOptions, files: TraceFileOptions) -> None:
+    """Raise ConfigError for two forms of an answer, and for repeats whose prompts the server has seen before."""
+    from traces import ConfigError
+    from traces.facts import refuse_two_forms
+
+    refuse_two_forms(as_json=files.as_json, form=files.form)
+    if files.form is not None and several.find.find_capacity:
+        raise ConfigError("--format: cannot be combined with --find-capacity, expected --json")
+    if several.repeat is None:
+        return
+    if files.prompt_salt is not None:
+        raise ConfigError("--prompt-salt: cannot be combined with --repeat: each run has new prompts")
+    if answers.texts.texts is not None:
+        raise ConfigError(
+            "--texts: cannot be combined with --repeat: the server's prefix cache has the texts of the run before"
+        )
+
+
 def _starts(sessions: SessionOptions, workload: WorkloadOptions, several: ListOptions) -> SessionStarts:
     """Return how sessions are to start. Raises ConfigError for options that contradict each other."""
     from traces import ConfigError
@@ -76,7 +95,7 @@ def _starts(sessions: SessionOptions, workload: WorkloadOptions, several: ListOp
     if starts.changes_anything and (workload.trace is None or several.is_asked_for):
         raise ConfigError(
             "--sessions, --session-rate, --think-time-scale, --max-think-time, --warm-start, --session-priority: need "
-            "--trace STEM, the sessions to send, and no --plan, --sweep or --find-capacity"
+            "--trace STEM, the sessions to send, and no --plan, --sweep, --repeat or --find-capacity"
         )
     return starts
 

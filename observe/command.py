@@ -12,10 +12,10 @@ from observe.campaign_cli import observe_list, report_list
 from observe.event_loop import run_on_fastest_loop
 from observe.observation import Observation, observe_with
 from observe.result.json_document import summarize_observed
-from observe.result.summary_table import table
+from observe.result.summary_table import summary_parts, table
 from observe.run.panel import show
 from traces import MOST_FAILED, ConfigError, ExitCode, note_replaced
-from traces.facts import say_json
+from traces.facts import say_json, say_pasted
 from traces.strict.tell import say_text, tell
 from traces.workload import clipping_notes, limit_note, started, trace_from_options
 
@@ -45,7 +45,7 @@ def observe_once(
     if (note := note_replaced(output, overwrite=files.overwrite)) is not None:
         tell(f"observe: {note}")
     observation = run_on_fastest_loop(lambda: _observe(requests, settings, output=output, printed=printed))
-    good = _report(observation, as_json=files.as_json, printed=printed, slo_us=slo_us)
+    good = _report(observation, files=files, printed=printed, slo_us=slo_us)
     _exit(observation, strict=files.strict, max_error_frac=settings.max_error_frac)
     files.gate.check({"": good})
 
@@ -68,18 +68,21 @@ async def _observe(requests: Trace, settings: Settings, *, output: Path, printed
 
 
 def _report(
-    observation: Observation, *, as_json: bool, printed: Sequence[str], slo_us: Mapping[str, float]
+    observation: Observation, *, files: TraceFileOptions, printed: Sequence[str], slo_us: Mapping[str, float]
 ) -> Goodput | None:
-    """Print the result on stdout: the table, or the JSON document with the table on stderr; return its goodput.
+    """Print the result on stdout: the table, or another form of it; return its goodput.
 
     Notes go to stderr, except those that were ``printed`` during the run.
     """
     summary = summarize_observed(observation.trace, slo_us=slo_us)
-    say_text(table(summary), err=as_json)
+    if files.form is not None:
+        say_pasted(files.form, lambda: summary_parts(summary), lambda: [summary])
+    else:
+        say_text(table(summary), err=files.as_json)
     for note in summary["notes"]:
         if note not in printed:
             tell(f"observe: {note}")
-    if as_json:
+    if files.as_json:
         say_json(summary)
     return summary["goodput"]
 
@@ -102,7 +105,12 @@ def observe_loads(
     outcomes = run_on_fastest_loop(
         lambda: observe_list(workload, settings, options=options, folder=folder, overwrite=files.overwrite)
     )
-    report_list(outcomes, slo_us=slo_us, as_json=files.as_json)
+    if options.repeat is None:
+        report_list(outcomes, slo_us=slo_us, as_json=files.as_json, form=files.form)
+    else:
+        from observe.repeats.command import report_repeats
+
+        report_repeats(outcomes, folder, slo_us=slo_us, as_json=files.as_json, form=files.form)
     seen = [outcome.observation for outcome in outcomes if outcome.observation is not None]
     for observation in sorted(seen, key=lambda each: not each.interrupted):
         _exit(observation, strict=files.strict, max_error_frac=settings.max_error_frac)

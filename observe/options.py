@@ -7,9 +7,20 @@ from typing import Annotated, Literal
 
 import typer
 
-from observe.settings import CONCURRENCY, GPUS, IMAGE_SIDE, PRECISION, PROCESSES, RETRIES, TIMEOUT, WarmUp
+from observe.settings import (
+    CONCURRENCY,
+    GPUS,
+    IMAGE_SIDE,
+    PRECISION,
+    PROCESSES,
+    REPEATS,
+    RETRIES,
+    TIMEOUT,
+    WarmUp,
+)
 from observe.text_options import TextOptions
 from traces import ConfigError, quoted
+from traces.console.options import FormatOption
 from traces.console.slo_gate import SloGate
 from traces.strict.limits import MOST_REQUESTS
 from traces.strict.option_table import option_table
@@ -72,8 +83,8 @@ class ServerOptions:
         Path,
         typer.Option(
             metavar="STEM",
-            help="Output trace: Parquet if it ends in .parquet, else CSV. With --plan, --sweep, --find-capacity: a "
-            "folder.",
+            help="Output trace: Parquet if it ends in .parquet, else CSV. With --plan, --sweep, --repeat, "
+            "--find-capacity: a folder.",
         ),
     ]
     model: Annotated[
@@ -400,6 +411,17 @@ class ListOptions:
             rich_help_panel=LIST,
         ),
     ] = None
+    repeat: Annotated[
+        int | None,
+        typer.Option(
+            min=REPEATS.least,
+            max=REPEATS.most,
+            metavar="N",
+            help="Observe each load N times, into the folder --output. Each time with new prompts: means with 95 % "
+            "intervals, and how far one run lies off. Alone or with --sweep.",
+            rich_help_panel=LIST,
+        ),
+    ] = None
     plan: Annotated[
         Literal["calibrate"] | None,
         typer.Option(
@@ -420,16 +442,20 @@ class ListOptions:
     def is_asked_for(self) -> bool:
         """Whether there is a list. Raises ConfigError for options that cannot be combined."""
         if self.find.find_capacity:
-            if self.sweep is not None or self.plan is not None or self.yes:
-                raise ConfigError("--sweep, --plan, --yes: cannot be combined with --find-capacity")
+            if self.sweep is not None or self.plan is not None or self.repeat is not None or self.yes:
+                raise ConfigError("--sweep, --plan, --repeat, --yes: cannot be combined with --find-capacity")
             return True
         if self.find.config is not None:
             raise ConfigError("--config: needs --find-capacity, which begins at the twin's capacity")
         if self.sweep is not None and self.plan is not None:
             raise ConfigError("--plan: cannot be combined with --sweep")
-        some = self.sweep is not None or self.plan is not None
+        if self.plan is not None and self.repeat is not None:
+            raise ConfigError("--plan: cannot be combined with --repeat: it has a repeated load of its own")
+        some = self.sweep is not None or self.plan is not None or self.repeat is not None
         if not some and (self.yes or self.resume):
-            raise ConfigError("--yes, --resume: need --plan or --sweep (--resume: or --find-capacity)")
+            raise ConfigError(
+                "--yes, --resume: need --plan, --sweep or --repeat (--resume: or --find-capacity)"
+            )
         return some
 
 
@@ -460,3 +486,4 @@ class TraceFileOptions:
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the result as one JSON document on stdout.")
     ] = False
+    form: FormatOption = None

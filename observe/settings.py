@@ -16,6 +16,7 @@ from traces.strict.limits import MOST_REQUESTS, MOST_S
 CONCURRENCY: Final = Count(1, MOST_REQUESTS)
 RETRIES: Final = Count(0, 1_000_000)
 PROCESSES: Final = Count(1, 256)
+REPEATS: Final = Count(2, 1000)
 GPUS: Final = Count(1, 65_536)
 IMAGE_SIDE: Final = Count(1, 1024)
 """Pixels."""

@@ -66,7 +66,7 @@ def first_header(ready: Preparation, settings: Settings, *, executor: Executor) 
         rebased=None,
         metrics_delta={},
         spec_decode=None,
-        noise_floor={},
+        noise_floor=None,
         observed_kv_metrics=None,
         findings=(),
     )

@@ -118,15 +118,21 @@ CALLS = {
     "model compare": ("model compare --model-config CONFIG --gpus H100 --like A --seeds 1 --num-requests 100", 0),
     "observe": ("observe --url URL --trace SHORT --output seen --json", 0),
     "observe loads": ("observe --url URL --sweep concurrency=1,2 --num-requests 2 --like A --output loads", 0),
+    "observe repeats": ("observe --url URL --repeat 2 --concurrency 2 --num-requests 2 --like A --output again", 0),
     "validate": ("validate --url http://127.0.0.1:1 --config TWIN --rate 5 --output validated", 4),
     "serve": ("serve --config TWIN --model A --port 99999999", 2),
     "receive": ("receive --output A --port 99999999", 2),
     "selfcheck": ("selfcheck --processes A", 2),
     "demo": ("demo --output CONFIG", 2),
 }  # fmt: skip
-SEVERAL = {"replay a cluster", "replay variants", "run a cluster", "report of one", "observe loads"} | {
-    each for each in CALLS if each.startswith("fleet size --")
-}
+SEVERAL = {
+    "replay a cluster",
+    "replay variants",
+    "run a cluster",
+    "report of one",
+    "observe loads",
+    "observe repeats",
+} | {each for each in CALLS if each.startswith("fleet size --")}
 """Calls of a command that has another call."""
 
 

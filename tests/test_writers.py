@@ -134,7 +134,7 @@ READ = {
     *("--engine-log", "--from-trace", "--profile", "--model-config", "--fit-guided", "--fit-host", "--twin"),
 }
 """Options with a path that is read."""
-READ_HERE = {("calibrate", "--steps")}
+READ_HERE = {("calibrate", "--steps"), ("observe", "--texts")}
 """The same, of commands whose namesakes write theirs."""
 OF_COSTS = {
     (f"calibrate {name}", option) for name in ("guided", "host") for option in ("--report", "--write-config")

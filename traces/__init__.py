@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from traces.files.overwrite import refuse_input as refuse_input
     from traces.files.read import read_header as read_header
     from traces.files.read import read_trace as read_trace
+    from traces.files.write import write_header as write_header
     from traces.files.write import write_trace as write_trace
     from traces.findings.late_client import early_us as early_us
     from traces.findings.late_client import ttft_too_long_us as ttft_too_long_us
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from traces.findings.run_findings import findings_of as findings_of
     from traces.findings.run_findings import marked as marked
     from traces.findings.run_findings import several_engines as several_engines
+    from traces.findings.same_requests import same_requests as same_requests
     from traces.findings.tail_precision import NUM_BATCHES as NUM_BATCHES
     from traces.findings.tail_precision import Precision as Precision
     from traces.findings.tail_precision import TailPrecision as TailPrecision
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
     from traces.header import Network as Network
     from traces.header import ProcessInfo as ProcessInfo
     from traces.header import RunFinding as RunFinding
+    from traces.header import RunSpread as RunSpread
     from traces.header import ServerInfo as ServerInfo
     from traces.header import SLOTarget as SLOTarget
     from traces.header import Source as Source
@@ -170,16 +173,17 @@ _HOMES = homes_of(
         "traces.files.output_lock": "sole_owner",
         "traces.files.overwrite": "note_replaced refuse_input",
         "traces.files.read": "read_header read_trace",
-        "traces.files.write": "write_trace",
+        "traces.files.write": "write_header write_trace",
         "traces.findings.late_client": "early_us ttft_too_long_us",
         "traces.findings.prefix_ceiling": "prefix_hit_ceiling_frac",
         "traces.findings.run_findings": "finding_lines findings_of marked several_engines",
+        "traces.findings.same_requests": "same_requests",
         "traces.findings.tail_precision": (
             "fewest_beyond NUM_BATCHES num_effective Precision precision_of precision_rows TailPrecision"
         ),
         "traces.header": (
             "ClientInfo ClosedLoop CounterReading Header header_yaml Network ProcessInfo RunFinding "
-            "ServerInfo SLOTarget Source SpecDecode tool_version"
+            "RunSpread ServerInfo SLOTarget Source SpecDecode tool_version"
         ),
         "traces.importers.recorded": (
             "check_load check_recorded CheckedTrace file_at format_of parts_at read_recorded reading_notes"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from traces.console.options import JsonOption
+from traces.console.options import FormatOption, JsonOption
 from traces.conversion import SourceFormat
 from traces.errors import ExitCode
 from traces.exporters.target import TargetFormat
@@ -23,9 +23,10 @@ from traces.workload.contradictions import check_output
 from traces.workload.options import WorkloadOptions
 
 if TYPE_CHECKING:
+    from traces.facts.answer import AnswerPart
     from traces.importers.reading_options import ReadingOptions
     from traces.trace import Trace
-    from traces.trace_summary import Quantity, Summary
+    from traces.trace_summary import DescribedFile, Quantity, Summary
     from traces.workload.spec.servegen_data import Cut
 
 trace_app = typer.Typer(
@@ -188,17 +189,22 @@ def info(
     trace: TraceArgument,
     reading: ReadingTable,
     as_json: JsonOption = False,
+    form: FormatOption = None,
 ) -> None:
     """Describe a trace: how many requests, how fast, how long, how cacheable, and their outcomes.
 
     Of a file with several runs each is described, unless one is named.
     """
+    from traces.facts.pasted import refuse_two_forms, say_pasted
     from traces.trace_summary import describe_file
 
+    refuse_two_forms(as_json=as_json, form=form)
     with _working("reading", trace):
         found = describe_file(trace, options=reading.options)
     if as_json:
         _print_json(found.document())
+    elif form is not None:
+        say_pasted(form, lambda: _parts(found), found.rows)
     elif found.is_one:
         say(*describe(found.summaries[0], width=terminal_width()))
     else:
@@ -313,6 +319,16 @@ def export_table(
 
 def describe(summary: Summary, *, width: int | None = None) -> list[str]:
     """Return the summary as lines for a terminal; ``width``: its columns, None for no limit."""
+    lines = [f"{name:<20}{text}" for name, text in _said(summary)]
+    return [
+        *lines,
+        *_columns(_quantities(summary), width=width),
+        *(f"note: {note}" for note in summary.notes),
+    ]
+
+
+def _said(summary: Summary) -> list[tuple[str, str]]:
+    """Return the terms of a summary that it has."""
     said = [
         ("requests", f"{summary.num_requests:,}"),
         ("mode", f"imported from {summary.imported_from}" if summary.imported_from else summary.mode),
@@ -342,7 +358,31 @@ def describe(summary: Summary, *, width: int | None = None) -> list[str]:
         ),
         ("unknown columns", ", ".join(summary.foreign_columns)),
     ]
-    lines = [f"{name:<20}{text}" for name, text in said if text]
+    return [(name, text) for name, text in said if text]
+
+
+def _parts(found: DescribedFile) -> list[AnswerPart]:
+    """Return the runs of a file for readers, all columns of each."""
+    from traces.facts.answer import AlignedRows, TermRows
+
+    parts: list[AnswerPart] = []
+    for name, summary in zip(found.names, found.summaries, strict=True):
+        cells = _cells(_quantities(summary))
+        rows = [
+            ["", *cells],
+            *zip(*([[row[0] for row in _quantities(summary)], *cells.values()]), strict=True),
+        ]
+        parts += [
+            *([] if found.is_one else [f"{name}:"]),
+            TermRows(_said(summary)),
+            AlignedRows(rows),
+            *summary.notes,
+        ]
+    return parts
+
+
+def _quantities(summary: Summary) -> list[tuple[str, Quantity, float]]:
+    """Return what is distributed: its name, and the factor to the unit that is shown."""
     quantities: list[tuple[str, Quantity | None, float]] = [
         ("prompt tokens", summary.prompt_tokens, 1.0),
         ("new in a round", summary.new_prompt_tokens, 1.0),
@@ -355,8 +395,18 @@ def describe(summary: Summary, *, width: int | None = None) -> list[str]:
         ("queue, ms", summary.queue_us, 1e-3),
         ("dispatch lag, ms", summary.dispatch_lag_us, 1e-3),
     ]
-    known = [(name, quantity, scale) for name, quantity, scale in quantities if quantity is not None]
-    return [*lines, *_columns(known, width=width), *(f"note: {note}" for note in summary.notes)]
+    return [(name, quantity, scale) for name, quantity, scale in quantities if quantity is not None]
+
+
+def _cells(quantities: Sequence[tuple[str, Quantity, float]]) -> dict[str, list[str]]:
+    """Return the cells of each column."""
+    return {
+        column: [
+            f"{quantity.n:,}" if column == "n" else four_digits(getattr(quantity, column) * scale)
+            for _, quantity, scale in quantities
+        ]
+        for column in _COLUMNS
+    }
 
 
 def _shape(summary: Summary) -> str:
@@ -374,13 +424,7 @@ def _columns(quantities: Sequence[tuple[str, Quantity, float]], *, width: int | 
     """Return a row per quantity; columns that do not fit into ``width`` are left out, and named."""
     if not quantities:
         return []
-    cells = {
-        column: [
-            f"{quantity.n:,}" if column == "n" else four_digits(getattr(quantity, column) * scale)
-            for _, quantity, scale in quantities
-        ]
-        for column in _COLUMNS
-    }
+    cells = _cells(quantities)
     label = max(len(name) for name, _, _ in quantities)
     wide = {column: max(len(column), *map(len, texts)) + 2 for column, texts in cells.items()}
     left_out: list[str] = []

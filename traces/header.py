@@ -200,6 +200,18 @@ class CounterReading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpread:
+    """By how much figures differ from one run of the same requests to the next, measured over ``num_runs`` of them.
+
+    ``spread``: by a figure's name in the JSON of a run (``ttft_us.mean``), the standard deviation of one run's figure
+    as a share of the mean.
+    """
+
+    num_runs: int = 0
+    spread: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SpecDecode:
     """Speculative decoding during the run, by vLLM's counters ``vllm:spec_decode_*``.
 
@@ -318,6 +330,7 @@ class Header:
     ``tool`` distinguishes the dialects: a header without it was written by BLIS.
     ``rate_per_s``: the requested requests per second; the drawn requests have a rate of their own.
     ``start_unix_us``: Unix time of the run's start, from which every time in the table counts.
+    ``noise_floor``: what `observe --repeat` measured over this run and those that repeat it.
     ``findings``: what the run shows that makes its numbers others than the server's.
     """
 
@@ -346,7 +359,7 @@ class Header:
     client: ClientInfo | None = None
     metrics_delta: Mapping[str, CounterReading] = field(default_factory=dict)
     spec_decode: SpecDecode | None = None
-    noise_floor: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    noise_floor: RunSpread | None = None
     rebased: Rebased | None = None
     source: Source | None = None
     findings: tuple[RunFinding, ...] = ()

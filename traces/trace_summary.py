@@ -115,6 +115,10 @@ class DescribedFile:
         """Whether there is one run, which needs no name."""
         return len(self.summaries) == 1
 
+    def rows(self) -> list[dict[str, object]]:
+        """Return a row per run, of what the document has."""
+        return [{"name": name, **asdict(each)} for name, each in zip(self.names, self.summaries, strict=True)]
+
     def document(self) -> dict[str, object]:
         """Return what ``vtwin trace info --json`` prints."""
         if self.is_one:

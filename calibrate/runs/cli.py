@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from traces import terminal_width
-from traces.console.options import JsonOption
-from traces.facts import say_json
+from traces.console.options import FormatOption, JsonOption
+from traces.facts import refuse_two_forms, say_json, say_pasted
 from traces.strict.swapped import check_twin_file
 from traces.strict.tell import say_text, tell
 
@@ -27,6 +27,7 @@ def compare(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 42,
     as_json: JsonOption = False,
+    form: FormatOption = None,
 ) -> None:
     """Compare two runs, measured or simulated. Neither is the reference.
 
@@ -35,10 +36,13 @@ def compare(
     """
     from calibrate.runs.question import compare_files
 
+    refuse_two_forms(as_json=as_json, form=form)
     found = compare_files(a, b, twin=twin, seed=seed)
     for note in found.notes:
         tell(f"note: {note}")
     if as_json:
         say_json(found.document())
+    elif form is not None:
+        say_pasted(form, found.parts, found.rows)
     else:
         say_text(found.text(width=terminal_width()))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from calibrate.distinct_runs import distinct_names
 from calibrate.runs.split_change import SplitChange, split_runs
 from calibrate.runs.split_change_text import split_json, split_lines
-from calibrate.runs.text import document, table
+from calibrate.runs.text import document, table, table_parts
 from calibrate.runs.two_runs import TwoRuns, compare_runs
 from traces import TraceError, read_recorded, tool_version
+from traces.facts import AnswerPart, Verbatim
 from traces.strict.arguments import PATH, SEED, takes
 
 if TYPE_CHECKING:
@@ -37,6 +38,15 @@ class ComparedRuns:
         if self.split is not None:
             told["split"] = {**split_json(self.split), "warnings": list(self.doubts)}
         return told
+
+    def rows(self) -> list[dict[str, object]]:
+        """Return a row per figure, as the document's differences have it."""
+        return [asdict(each) for each in self.runs.differences]
+
+    def parts(self) -> list[AnswerPart]:
+        """Return the answer for readers."""
+        split = [] if self.split is None else [Verbatim(split_lines(self.split))]
+        return [*split, *table_parts(self.runs)]
 
     def text(self, *, width: int | None = None) -> str:
         """Return what the terminal shows; without columns that a narrower one than ``width`` has no place for."""

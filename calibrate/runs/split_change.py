@@ -27,7 +27,7 @@ from calibrate.compare.bootstrap import (
     weighted_sums,
 )
 from calibrate.run_to_run.run_errors import METRICS, STATISTICS, own_errors, statistics_of
-from calibrate.run_to_run.server_pace import RunToRun
+from calibrate.run_to_run.server_pace import RunToRun, recorded_spreads, run_to_run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -100,7 +100,8 @@ def split_runs(
         for name, trace in zip(names, traces, strict=True)
     )
     rows = _rows(a, b)
-    parts = [part for metric in METRICS for part in _parts(metric, (a, b), rows, seed=seed)]
+    pace = run_to_run([], stated=RunToRun(), recorded=recorded_spreads(traces))
+    parts = [part for metric in METRICS for part in _parts(metric, (a, b), rows, pace=pace, seed=seed)]
     late = tuple(name for name, trace in zip(names, traces, strict=True) if _is_clients(trace))
     parts = [
         replace(
@@ -151,6 +152,7 @@ def _parts(
     sides: tuple[Pairs, Pairs],
     rows: tuple[NDArray[np.int64], NDArray[np.int64], bool],
     *,
+    pace: RunToRun,
     seed: int,
 ) -> list[SplitPart]:
     """Return a metric's mean and p99 in parts; none where either run has no value on both sides."""
@@ -172,8 +174,8 @@ def _parts(
     redrawn = [
         _redrawn(each, block, seed=seed, stream=stream) for each, stream in zip(values, streams, strict=True)
     ]
-    pace = generator_of(seed, STREAMS[2]).normal(0.0, np.sqrt(2) * RunToRun().deviation, REPLICATES)
-    redrawn[1][0] *= np.exp(pace)[:, None]
+    apart = generator_of(seed, STREAMS[2]).normal(0.0, np.sqrt(2) * pace.deviation, REPLICATES)
+    redrawn[1][0] *= np.exp(apart)[:, None]
     return [
         _part(metric, name, a[:, i], b[:, i], redrawn[0][:, :, i], redrawn[1][:, :, i])
         for i, name in enumerate(STATISTICS)

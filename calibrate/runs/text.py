@@ -9,6 +9,7 @@ from dataclasses import asdict
 from calibrate import number_format
 from calibrate.compare.bootstrap import LEVEL, Estimate
 from calibrate.runs.two_runs import Difference, OneSide, TwoRuns
+from traces.facts import AlignedRows, AnswerPart
 from traces.strict.escape import terminal
 
 NAMES = {
@@ -33,6 +34,7 @@ def document(found: TwoRuns, *, tool_version: str) -> dict[str, object]:
         "b": _run(found.b),
         "is_paired": found.is_paired,
         "both_saturated": found.both_saturated,
+        "noise_floors": [asdict(each) for each in found.noise_floors],
         "differences": [asdict(each) for each in found.differences],
         "notes": list(found.notes),
     }
@@ -46,8 +48,35 @@ def _run(run: OneSide) -> dict[str, object]:
 
 def table(found: TwoRuns, *, width: int | None = None) -> str:
     """Return the comparison for a terminal: it fits 80 columns; on a narrower one the intervals are left out."""
+    rows = _rows(found)
+    lines = [*_lines(rows), *_remarks(found, rows)]
+    if width is None or max(map(len, lines[: len(rows)])) <= width:
+        return "\n".join(lines)
+    short = _lines([(*each[:3], re.sub(r" \(.*\)", "", each[3])) for each in rows])
+    return "\n".join(
+        [*short, *lines[len(rows) :], f"not shown, for want of width: the {LEVEL:.0%} intervals"]
+    )
+
+
+def table_parts(found: TwoRuns) -> list[AnswerPart]:
+    """Return the comparison for readers."""
+    rows = _rows(found)
+    return [AlignedRows(rows), *_remarks(found, rows)]
+
+
+def _remarks(found: TwoRuns, rows: Sequence[tuple[str, str, str, str]]) -> list[str]:
+    """Return what is to know of the intervals."""
+    said = [CHANCE] if any("~" in change for *_, change in rows) else []
+    if found.noise_floors:
+        runs = " and ".join(f"{each.num_runs}" for each in found.noise_floors)
+        said.append(f"intervals: by how much {runs} repeated runs differed (`observe --repeat`)")
+    return said
+
+
+def _rows(found: TwoRuns) -> list[tuple[str, str, str, str]]:
+    """Return the rows, head first."""
     a, b = found.a, found.b
-    rows = [
+    return [
         ("", _short(terminal(a.name)), _short(terminal(b.name)), "B against A"),
         ("what", _MODES.get(a.mode, a.mode), _MODES.get(b.mode, b.mode), ""),
         ("requests", f"{a.num_requests:,}", f"{b.num_requests:,}", ""),
@@ -59,15 +88,6 @@ def table(found: TwoRuns, *, width: int | None = None) -> str:
         (_served("tokens/s", found), *_pair(a.output_tokens_per_s, b.output_tokens_per_s)),
         *(_latency(each) for each in found.differences if each.statistic in SHOWN),
     ]
-    lines = _lines(rows)
-    if any("~" in line for line in lines):
-        lines.append(CHANCE)
-    if width is None or max(map(len, lines[: len(rows)])) <= width:
-        return "\n".join(lines)
-    short = _lines([(*each[:3], re.sub(r" \(.*\)", "", each[3])) for each in rows])
-    return "\n".join(
-        [*short, *lines[len(rows) :], f"not shown, for want of width: the {LEVEL:.0%} intervals"]
-    )
 
 
 def _lines(rows: Sequence[tuple[str, str, str, str]]) -> list[str]:

@@ -14,15 +14,18 @@ import numpy as np
 
 from calibrate.compare.bootstrap import (
     MIN_REQUESTS,
+    REPLICATES,
     Estimate,
     Floats,
     block_length,
+    generator_of,
     interval,
     over_resamples,
     quantile_rows,
     weighted_sums,
 )
 from calibrate.compare.saturation import Saturation, saturation_of
+from calibrate.run_to_run.server_pace import recorded_spreads
 from traces import (
     cut_short_note,
     finding_lines,
@@ -38,14 +41,14 @@ from traces import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from traces import Trace
+    from traces import RunSpread, Trace
 
     Int64s = NDArray[np.int64]
 
 METRICS = ("ttft_us", "tpot_us", "e2e_us", "queue_us")
 STATISTICS = ("mean", "p50", "p90", "p99")
 QUANTILES = np.array([0.5, 0.9, 0.99])
-STREAMS = (971, 972)
+STREAMS = (971, 972, 973)
 SAME = 0.02
 """Loads and lengths that differ by a smaller share count as equal."""
 
@@ -79,13 +82,17 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoRuns:
-    """The comparison. ``is_paired``: both had the same requests. ``notes``: reasons why the two are hard to compare."""
+    """The comparison. ``is_paired``: both had the same requests. ``notes``: reasons why the two are hard to compare.
+
+    ``noise_floors``: what `observe --repeat` measured of either server from run to run; the intervals have it in them.
+    """
 
     a: OneSide
     b: OneSide
     is_paired: bool
     differences: tuple[Difference, ...]
     notes: tuple[str, ...]
+    noise_floors: tuple[RunSpread, ...] = ()
 
     @property
     def both_saturated(self) -> bool:
@@ -99,6 +106,7 @@ def compare_runs(names: tuple[str, str], traces: tuple[Trace, Trace], *, seed: i
     a, b = (_run(name, trace, seed=seed) for name, trace in zip(names, kept, strict=True))
     *orders, is_paired = _orders(kept[0], kept[1])
     tables = [_latencies(trace, order) for trace, order in zip(kept, orders, strict=True)]
+    floors = recorded_spreads(traces)
     differences: list[Difference] = []
     for metric in METRICS:
         sides = [table[metric] for table in tables]
@@ -106,13 +114,18 @@ def compare_runs(names: tuple[str, str], traces: tuple[Trace, Trace], *, seed: i
             known = np.isfinite(sides[0]) & np.isfinite(sides[1])
             sides = [side[known] for side in sides]
         differences += _differences(
-            metric, [side[np.isfinite(side)] for side in sides], seed=seed, is_paired=is_paired
+            metric,
+            [side[np.isfinite(side)] for side in sides],
+            floors=floors,
+            seed=seed,
+            is_paired=is_paired,
         )
     return TwoRuns(
         a=a,
         b=b,
         is_paired=is_paired,
         differences=tuple(differences),
+        noise_floors=tuple(floors),
         notes=(
             *(
                 f"{name}: {said}"
@@ -180,7 +193,9 @@ def _latencies(trace: Trace, order: Int64s) -> dict[str, Floats]:
     return {name: metrics[name].to_numpy(np.float64)[order] for name in METRICS}
 
 
-def _differences(metric: str, sides: Sequence[Floats], *, seed: int, is_paired: bool) -> list[Difference]:
+def _differences(
+    metric: str, sides: Sequence[Floats], *, floors: Sequence[RunSpread], seed: int, is_paired: bool
+) -> list[Difference]:
     """Return the statistics of one latency; none where a run has none of it."""
     if min(map(len, sides)) == 0:
         return []
@@ -195,7 +210,14 @@ def _differences(metric: str, sides: Sequence[Floats], *, seed: int, is_paired: 
             for side, stream in zip(sides, streams, strict=True)
         ]
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = draws[1] / draws[0] - 1
+            ratios = draws[1] / draws[0]
+            for place, statistic in enumerate(STATISTICS):
+                apart = _apart(f"{metric}.{statistic}", floors, seed=seed)
+                if apart is not None:
+                    a, b = (each[place] for each in values)
+                    # repeats of the same requests show all of a run's chance; else their draw comes on top
+                    ratios[:, place] = (b / a if is_paired else ratios[:, place]) * apart
+            ratios -= 1
             changes = [
                 interval(b / a - 1 if a else np.nan, ratios[:, i])
                 for i, (a, b) in enumerate(zip(*values, strict=True))
@@ -204,6 +226,20 @@ def _differences(metric: str, sides: Sequence[Floats], *, seed: int, is_paired: 
         Difference(metric=metric, statistic=name, a=float(a), b=float(b), change=change)
         for name, a, b, change in zip(STATISTICS, *values, changes, strict=True)
     ]
+
+
+def _apart(figure: str, floors: Sequence[RunSpread], *, seed: int) -> Floats | None:
+    """Return ratios of two runs of one server [replicates], as floors of this figure show them; None without any.
+
+    The log of a ratio scatters by the root of 2 times one run's spread, which is known from few runs: Student's t.
+    """
+    known = [(each.num_runs - 1, each.spread[figure]) for each in floors if figure in each.spread]
+    freedom = sum(worth for worth, _ in known)
+    if freedom < 1:
+        return None
+    spread = np.sqrt(2 * sum(worth * share**2 for worth, share in known) / freedom)
+    ratios: Floats = np.exp(spread * generator_of(seed, STREAMS[2]).standard_t(freedom, REPLICATES))
+    return ratios
 
 
 def _statistics(values: Floats) -> Floats:

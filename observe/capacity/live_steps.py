@@ -137,7 +137,7 @@ def check_workload(workload: WorkloadOptions) -> None:
             )
     if workload.num_requests is not None and workload.num_requests < FEWEST_ASKED:
         raise ConfigError(
-            f"--num-requests: got {workload.num_requests}, expected at least {FEWEST_ASKED} with --find-capacity: a step's"
+            f"--num-requests: got {workload.num_requests}, expected at least {FEWEST_ASKED} (of a step)"
         )
     if workload.rate is not None and not math.isfinite(workload.rate):
         raise ConfigError(f"--rate: got {workload.rate}, expected the rate at which the search begins")

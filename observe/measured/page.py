@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from observe.measured.first_sentence import GOOD, first_sentence
+from observe.measured.repeats_section import repeats_section
 from observe.measured.served_load import ServedLoad
+from observe.repeats.repeated_load import RepeatedLoads
 from traces import pages, tool_version
 from traces.pages.request_figures import (
     METRICS,
@@ -27,25 +30,33 @@ Floats = NDArray[np.float64]
 MOST_DRAWN = 6
 """Runs whose course over time is drawn."""
 QUANTILES = (0.5, 0.99)
-GOOD = 0.99
-"""A run with a smaller share of requests within the SLO is marked."""
 
 
-def page_of(loads: Sequence[ServedLoad], *, slo_us: Mapping[str, float], command: str) -> str:
-    """Return the page as one HTML document that needs no other file; the loads in ascending order."""
-    title, lead = _title(loads), _lead(loads)
+def page_of(
+    loads: Sequence[ServedLoad], repeats: RepeatedLoads, *, slo_us: Mapping[str, float], command: str
+) -> str:
+    """Return the page as one HTML document that needs no other file; the runs in ascending order of their loads.
+
+    ``repeats``: the same grouped. Of runs that repeat each other the first is shown over time.
+    """
+    firsts = [each for each in loads if each.name in {next(iter(load.runs)) for load in repeats.loads}]
+    title, lead = first_sentence(loads, repeats.loads), _lead(loads)
     page = pages.Page(
         name=f"vtwin report: {loads[0].name}" + (f" and {len(loads) - 1} more" if len(loads) > 1 else ""),
         eyebrow=f"vtwin report: what {_whose(loads)} did",
         title=title,
         lead=lead,
-        warnings=[f"{line}." for each in loads for line in each.warnings()],
+        warnings=[
+            f"{line}." for line in (*repeats.warnings(), *(w for each in loads for w in each.warnings()))
+        ],
         headlines=_headlines(loads[-1], slo_us) if len(loads) == 1 else [],
         sections=[
-            *([_over_load(loads, slo_us)] if len(loads) > 1 else []),
+            *([repeats_section(repeats.loads)] if len(firsts) == 1 < len(loads) else []),
+            *([_over_load(loads, slo_us)] if len(firsts) > 1 else []),
+            *([repeats_section(repeats.loads)] if 1 < len(firsts) < len(loads) else []),
             *(
                 section
-                for each in loads[:MOST_DRAWN]
+                for each in firsts[:MOST_DRAWN]
                 for section in _of_one(each, slo_us, alone=len(loads) == 1)
             ),
             _origin(loads, command),
@@ -59,15 +70,6 @@ def _whose(loads: Sequence[ServedLoad]) -> str:
     """Return whose runs they are: the server's, or a simulated one's."""
     is_simulated = all(each.trace.header.mode == "replayed" for each in loads)
     return "the simulated server" if is_simulated else "the server"
-
-
-def _title(loads: Sequence[ServedLoad]) -> str:
-    summary = loads[0].summary
-    if len(loads) == 1:
-        return f"{summary.num_requests:,} requests, {number_text(summary.request_throughput)} answered per second"
-    by = "users" if summary.concurrency else "requests per second"
-    places = [number_text(each.place) for each in loads]
-    return f"{len(loads)} loads, from {places[0]} to {places[-1]} {by}"
 
 
 def _lead(loads: Sequence[ServedLoad]) -> str:
@@ -146,11 +148,17 @@ def _latency(name: str, title: str, loads: Sequence[ServedLoad], limit_us: float
     marks: list[pages.Mark] = []
     for curve, mark, told in zip(curves, ("median", "simulated"), ("median", "p99"), strict=True):
         marks += [
-            pages.Line(x=places, y=curve / divisor, name=mark, label=told),
+            _line(places, curve / divisor, mark, told),
             pages.Dots(x=places, y=curve / divisor, name=f"run {mark}"),
         ]
     marks += limit_across(x, y, limit_us, divisor=divisor)
     return pages.chart(title=title, x=x, y=y, marks=marks)
+
+
+def _line(places: Floats, values: Floats, mark: str, told: str = "") -> pages.Line:
+    """Return a line over the loads, through the mean of each load's runs."""
+    found, which = np.unique(places, return_inverse=True)
+    return pages.Line(x=found, y=np.bincount(which, values) / np.bincount(which), name=mark, label=told)
 
 
 def _throughput_over_load(loads: Sequence[ServedLoad]) -> pages.Markup:
@@ -162,7 +170,7 @@ def _throughput_over_load(loads: Sequence[ServedLoad]) -> pages.Markup:
         pages.linear(0.0, 1.1 * top, label="tokens/s"),
     )
     marks: list[pages.Mark] = [
-        pages.Line(x=places, y=tokens, name="simulated"),
+        _line(places, tokens, "simulated"),
         pages.Dots(x=places, y=tokens, name="run simulated"),
     ]
     return pages.chart(title="Output tokens per second", x=x, y=y, marks=marks)
@@ -185,7 +193,7 @@ def _loads_table(loads: Sequence[ServedLoad]) -> pages.PageTable:
         ]
         for each in loads
     ]
-    return pages.PageTable(head=head, rows=rows, align="l" + "r" * (len(head) - 1))
+    return pages.PageTable(head=head, rows=rows, align="n" + "r" * (len(head) - 1))
 
 
 def _within(load: ServedLoad) -> pages.Cell:

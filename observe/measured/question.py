@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from observe.measured.page import page_of
-from observe.measured.served_load import ServedLoad, read_load
+from observe.measured.served_load import ServedLoad, of_served, read_load
+from observe.repeats.repeated_load import RepeatedLoads
 from traces import TraceError, companion_file, parts_at, stem_of
 
 
@@ -19,13 +20,18 @@ class MeasuredRuns:
     slo_us: Mapping[str, float]
 
     @property
+    def repeats(self) -> RepeatedLoads:
+        """The runs grouped by the requests that they sent: means over repeats, and what differs beyond chance."""
+        return of_served(self.loads)
+
+    @property
     def warnings(self) -> list[str]:
         """What makes the numbers others than the server's, a line each."""
-        return [line for each in self.loads for line in each.warnings()]
+        return [*self.repeats.warnings(), *(line for each in self.loads for line in each.warnings())]
 
     def html(self, command: str = "observe.report_runs") -> str:
         """Return the page, which needs no other file; ``command``: what made it, told on it."""
-        return page_of(self.loads, slo_us=self.slo_us, command=command)
+        return page_of(self.loads, self.repeats, slo_us=self.slo_us, command=command)
 
 
 def report_runs(paths: Sequence[Path], *, slo_us: Mapping[str, float] | None = None) -> MeasuredRuns:

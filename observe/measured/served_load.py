@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from observe.repeats.repeated_load import RepeatedLoad, RepeatedLoads, grouped, load_name
+from observe.repeats.run_figures import run_figures
 from traces import (
     MOST_FAILED,
     Goodput,
@@ -94,6 +96,19 @@ def read_load(path: Path, *, name: str, slo_us: Mapping[str, float]) -> ServedLo
         latencies_us={name: metrics[f"{name}_us"].to_numpy(np.float64) for name in ("ttft", "tpot", "e2e")},
         in_flight=_mean_in_flight(metrics["e2e_us"].to_numpy(np.float64), summary.duration_us),
     )
+
+
+def of_served(runs: Sequence[ServedLoad]) -> RepeatedLoads:
+    """Return the runs grouped by the requests that they sent, in the order of the loads."""
+    named = {each.name: each for each in runs}
+    loads = []
+    for group in grouped({each.name: each.trace for each in runs}):
+        figures = {
+            name: run_figures({**asdict(named[name].summary), "goodput": named[name].goodput})
+            for name in group
+        }
+        loads.append(RepeatedLoad(name=load_name(group), runs=figures))
+    return RepeatedLoads(loads=tuple(loads))
 
 
 def _mean_in_flight(e2e_us: Floats, duration_us: int | None) -> float | None:

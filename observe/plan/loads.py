@@ -73,6 +73,12 @@ def sweep_loads(options: WorkloadOptions, text: str) -> list[ListedLoad]:
     ]
 
 
+def single_load(options: WorkloadOptions) -> ListedLoad:
+    """Return the one load of the options, without a name. Raises ConfigError."""
+    requests = _requests(options)
+    return ListedLoad(name="", requests=requests, purpose=f"{len(requests):,} requests")
+
+
 def calibration_loads(options: WorkloadOptions, *, max_model_len: int | None) -> list[ListedLoad]:
     """Return the loads that a fit needs, for the mix and the highest rate of ``options``.
 

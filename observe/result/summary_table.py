@@ -15,6 +15,11 @@ _COLUMN = 9
 
 def table(summary: ObservedSummary) -> str:
     """Return the summary as lines for a terminal."""
+    return "\n".join(terminal_lines(summary_parts(summary), width=None))
+
+
+def summary_parts(summary: ObservedSummary) -> list[AnswerPart]:
+    """Return the summary for readers."""
     client = summary["client"]
     counts = ", ".join(f"{count:,} {status}" for status, count in summary["num_by_status"].items())
     unsent = summary["num_planned"] - summary["num_requests"]
@@ -45,8 +50,7 @@ def table(summary: ObservedSummary) -> str:
     head = ["", "mean", "p50", "p90", "p95", "p99"]
     figures = AlignedRows([head, *(_row(*each) for each in shown)], [-label, *[_COLUMN] * 5])
     known = precision_rows(summary["p99_precision"])
-    parts: list[AnswerPart] = [TermRows(facts), *errors, figures, *([TermRows(known)] if known else [])]
-    return "\n".join(terminal_lines(parts, width=None))
+    return [TermRows(facts), *errors, figures, *([TermRows(known)] if known else [])]
 
 
 def _tail(summary: ObservedSummary) -> list[tuple[str, str]]:

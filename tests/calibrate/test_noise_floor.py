@@ -5,9 +5,9 @@ import pytest
 
 from calibrate.calibration_run import compare_with_twin
 from calibrate.findings import Options
-from calibrate.noise_floor import couples_of, same_requests
+from calibrate.noise_floor import couples_of
 from tests.calibrate.known_servers import SERVER, observed, source, workload
-from traces import Trace
+from traces import Trace, same_requests
 from traces.errors import TraceError
 
 QUICK = Options(replicates=60)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -11,6 +11,13 @@ from traces.strict.option_table import option_table
 from traces.strict.swapped import check_twin_file
 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+FormatOption = Annotated[
+    Literal["markdown", "csv"] | None,
+    typer.Option(
+        "--format",
+        help="Print the table as Markdown, for a pull request, or its numbers as CSV, for a sheet.",
+    ),
+]
 ConfigOption = Annotated[
     Path,
     typer.Option(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from traces.facts.answer import AlignedRows, AnswerPart, SideBySide, TermRows, Verbatim
 from traces.facts.fact import Fact, count, four_digits_ms, frac, mark, of_limit, per_s, whole
 from traces.facts.notebook_answer import NotebookAnswer
+from traces.facts.pasted import PastedForm, csv_text, refuse_two_forms, say_pasted
 from traces.facts.written import (
     columns_of,
     document,
@@ -26,11 +27,13 @@ __all__ = [
     "AnswerPart",
     "Fact",
     "NotebookAnswer",
+    "PastedForm",
     "SideBySide",
     "TermRows",
     "Verbatim",
     "columns_of",
     "count",
+    "csv_text",
     "document",
     "four_digits_ms",
     "frac",
@@ -40,9 +43,11 @@ __all__ = [
     "markdown_text",
     "of_limit",
     "per_s",
+    "refuse_two_forms",
     "row_of",
     "say_answer",
     "say_json",
+    "say_pasted",
     "terminal_lines",
     "whole",
 ]

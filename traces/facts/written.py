@@ -132,7 +132,12 @@ def names_of(columns: Sequence[Mapping[str, str]]) -> list[str]:
 
 def markdown_text(parts: Iterable[AnswerPart]) -> str:
     """Return an answer as Markdown, which begins with vtwin's mark."""
-    return "\n\n".join([MARKDOWN, *(text for part in parts if (text := _markdown_of(part)))]) + "\n"
+    return f"{MARKDOWN}\n\n{markdown_blocks(parts)}\n"
+
+
+def markdown_blocks(parts: Iterable[AnswerPart]) -> str:
+    """Return an answer's parts as Markdown, a blank line between them."""
+    return "\n\n".join(text for part in parts if (text := _markdown_of(part)))
 
 
 def _markdown_of(part: AnswerPart) -> str:

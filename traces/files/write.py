@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from traces.atomic import atomic_files
+from traces.atomic import atomic_file, atomic_files
 from traces.header import Header, header_yaml, tool_version
 from traces.schema import EVENT_FIELDS, FIELDS, REQUEST_FIELDS, Field
 from traces.strict.arguments import PATH, TRACE, takes
@@ -48,6 +48,13 @@ def write_trace(
     written = (header_path, table_path) if event_frame is None else (header_path, table_path, events_path)
     _remove_others(base, keep=written)
     return written
+
+
+def write_header(header: Header, stem: str | Path) -> None:
+    """Replace the header of the trace at ``stem``, of vtwin's own dialect. Raises ConfigError where it cannot."""
+    path = companion_file(stem_of(stem), ".yaml")
+    with atomic_file(path, option="--output", is_durable=header.mode == "real") as temporary:
+        temporary.write_text(header_yaml(header), encoding="utf-8")
 
 
 def _spoken(trace: Trace, dialect: Dialect, *, events: bool) -> tuple[Header, Table, pd.DataFrame | None]:

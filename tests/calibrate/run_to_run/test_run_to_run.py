@@ -13,14 +13,14 @@ from calibrate.compare.metric_errors import Bootstrap, compare
 from calibrate.compare.pair import LATENCIES, Pairs, concat, pair_sides, take
 from calibrate.findings import Options
 from calibrate.run_to_run.bands import bands_of
-from calibrate.run_to_run.server_pace import STATED, RunToRun, run_to_run
+from calibrate.run_to_run.server_pace import STATED, RunToRun, recorded_spreads, run_to_run
 from calibrate.run_to_run.twin_runs import runs_again
 from replay import TwinConfig, paced_requests, pacing_of
 from replay.simulation.pace_band import paced
 from sim import Blackbox, EngineConfig
 from tests.calibrate.known_servers import SERVER, observed, source, workload
 from tests.calibrate.sides import side
-from traces import make_trace
+from traces import RunSpread, make_trace
 
 N = 30
 IDS = [str(row) for row in range(N)]
@@ -47,6 +47,26 @@ def test_repeated_runs_count_beside_the_stated_pace() -> None:
     assert one.bound == pytest.approx(norm.ppf(0.95) * np.sqrt((4 * stated + seen) / 5))
     assert two.bound == pytest.approx(norm.ppf(0.95) * np.sqrt((4 * stated + 2 * seen) / 6))
     assert "2 repeated runs" in two.text()
+
+
+def test_what_repeats_measured_counts_in_place_of_the_runs_themselves() -> None:
+    """Five runs with a spread of 2 %, in both headers: four counts, once, and their couple none beside them."""
+    floor = RunSpread(num_runs=5, spread={"tpot_us.mean": 0.02, "ttft_us.mean": 0.5})
+    stated = (0.005 / norm.ppf(0.95)) ** 2
+    due = norm.ppf(0.95) * np.sqrt((4 * stated + 4 * 0.02**2) / 8)
+    found = run_to_run([], stated=RunToRun(), recorded=[floor])
+    assert (found.bound, found.num_repeats) == (pytest.approx(due), 4)
+    assert run_to_run([], stated=RunToRun(), recorded=[RunSpread(num_runs=5)]) == RunToRun()
+    trace = observed(workload(40, rate=5, seed=1))
+    again = observed(workload(40, rate=5, seed=1), noise=0.05, seed=2)
+    runs = [each.with_header(noise_floor=floor) for each in (trace, again)]
+    assert recorded_spreads([*runs, trace]) == [floor]
+    named = [source(name, each) for name, each in zip("ab", runs, strict=True)]
+    calibration = compare_with_twin(named, SERVER, Options(replicates=20))
+    assert calibration.options.run_to_run == found
+    assert calibration.noise is not None  # of each request: that takes the runs themselves
+    bare = compare_with_twin([source("a", trace), source("b", again)], SERVER, Options(replicates=20))
+    assert bare.options.run_to_run.num_repeats == 1
 
 
 def test_answers_of_one_token_have_no_pace() -> None:

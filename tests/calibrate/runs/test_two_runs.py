@@ -8,12 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import t
 
 import vtwin
 from calibrate.runs.text import CHANCE, table
 from calibrate.runs.two_runs import compare_runs
 from tests.twins import SIXTEEN_SEATS
-from traces import ClientInfo, Trace, make_trace, read_trace
+from traces import ClientInfo, RunSpread, Trace, make_trace, read_trace
 
 LENGTHS = (
     "--prompt-tokens",
@@ -54,6 +55,33 @@ def test_a_run_does_not_differ_from_itself() -> None:
     assert {each.value for each in known} == {0.0}
     assert all(each.low == each.high == 0 for each in known)
     assert len(known) >= 12
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_noise_floor_of_the_header_is_in_the_interval() -> None:
+    """The log of a ratio scatters by the root of 2 times the spread, by Student's t of four degrees of freedom."""
+    floor = RunSpread(num_runs=5, spread={"e2e_us.mean": 0.02})
+    trace = ran("a")
+    noisy = trace.with_header(noise_floor=floor)
+    found = compare_runs(("a", "b"), (noisy, noisy))
+    assert found.noise_floors == (floor,)
+    changes = {(each.metric, each.statistic): each.change for each in found.differences}
+    half = float(np.log1p(changes["e2e_us", "mean"].high or 0))
+    assert half == pytest.approx(t.ppf(0.95, 4) * np.sqrt(2) * 0.02, rel=0.1)
+    assert changes["e2e_us", "p99"].high == 0  # no floor of it
+    assert "intervals: by how much 5 repeated runs differed" in table(found)
+    other = ran("c", "--seed", "9").with_header(noise_floor=floor)
+    apart = {
+        (each.metric, each.statistic): each.change
+        for each in compare_runs(("a", "c"), (noisy, other)).differences
+    }
+    bare = {
+        (each.metric, each.statistic): each.change
+        for each in compare_runs(("a", "c"), (trace, ran("d", "--seed", "9"))).differences
+    }
+    one, two = apart["e2e_us", "mean"], bare["e2e_us", "mean"]
+    assert one.value == two.value
+    assert (one.high or 0) - (one.low or 0) > (two.high or 0) - (two.low or 0)
 
 
 @pytest.mark.usefixtures("folder")

@@ -141,6 +141,6 @@ HEADER_COVERAGE: Final[Mapping[str, Coverage]] = {
         "modelled",
         "`config from-serve --from-trace` takes its acceptance; noted where the twin has no drafts",
     ),
-    "noise_floor": Coverage("kept", "calibrate compares errors with it"),
+    "noise_floor": Coverage("kept", "calibrate and compare take the server's noise from it"),
 }
 """How ``replay`` and ``run`` use a header's keys."""

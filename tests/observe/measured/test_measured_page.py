@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import vtwin
+from observe import report_runs
 from observe.measured.served_load import read_load
 from tests.calibrate.known_servers import observed, workload
 from traces import ClientInfo, write_trace
@@ -45,13 +46,54 @@ def test_several_loads_stand_side_by_side_by_their_rates(folder: Path) -> None:
     out = folder / "all.html"
     assert vtwin.main(["report", str(folder), "--slo", "ttft=60ms", "--output", str(out)]) == 0
     page = out.read_text()
-    told = re.search(r"<h1>2 loads, from ([\d.]+) to ([\d.]+) requests per second</h1>", page)
+    assert re.search(r"<h1>Not within the SLO: at [\d.]+/s [\d.]+% of the requests were</h1>", page)
+    assert vtwin.main(["report", str(folder), "--output", str(folder / "bare.html")]) == 0
+    bare = (folder / "bare.html").read_text()
+    told = re.search(r"<h1>2 loads, from ([\d.]+) to ([\d.]+) requests per second</h1>", bare)
     assert told is not None
     assert [float(rate) for rate in told.groups()] == pytest.approx([2, 8], rel=0.4)
-    assert page.index('<td class="l">calm</td>') < page.index('<td class="l">busy</td>')
+    assert page.index('<td class="n">calm</td>') < page.index('<td class="n">busy</td>')
     shares = re.findall(r'<td class="r (pass|fail)">([\d.]+)%', page)
     assert [(verdict == "pass") == (float(share) >= 99) for verdict, share in shares] == [True, True]
     assert "<title>" in page.split('id="loads"')[1].split("</svg>")[0]  # a pointer is told the values
+
+
+def test_repeated_runs_begin_with_their_mean(tmp_path: Path) -> None:
+    runs = [observed(workload(40, rate=4, seed=3), noise=0.02, seed=seed) for seed in range(5)]
+    for number, trace in enumerate(runs, start=1):
+        begin = 1_000_000_000 * number
+        write_trace(trace.with_header(start_unix_us=begin), tmp_path / f"run-{number}")
+    assert vtwin.main(["report", str(tmp_path)]) == 0
+    page = (tmp_path / "report.html").read_text()
+    found = report_runs([tmp_path])
+    [load] = found.repeats.loads
+    ttft = load.figures()["ttft_us.mean"]
+    told = re.search(r"<h1>Mean TTFT ([\d.]+) ms ± ([\d.]+) over 5 runs</h1>", page)
+    assert told is not None
+    assert float(told[1]) == pytest.approx(ttft.mean / 1e3, rel=1e-3)
+    assert float(told[2]) == pytest.approx((ttft.half_width or 0) / 1e3, abs=0.05)
+    assert page.count("Over time of run-") == 1
+    assert page.count('<svg class="chart"') == 3 + 4  # of the repeats, and of the first run's course
+    assert "A dot is a run&#39;s mean" in page
+
+
+def test_a_sweep_with_repeats_says_up_to_where_it_is_within_the_slo(tmp_path: Path) -> None:
+    for rate in (2, 4, 8):
+        for number in (1, 2):
+            trace = observed(workload(40, rate=rate, seed=3), noise=0.02, seed=number)
+            write_trace(trace.with_header(start_unix_us=number), tmp_path / f"rate-{rate}-run-{number}")
+    found = report_runs([tmp_path])
+    assert [(each.name, list(each.runs)) for each in found.repeats.loads] == [
+        (f"rate-{rate}", [f"rate-{rate}-run-1", f"rate-{rate}-run-2"]) for rate in (2, 4, 8)
+    ]
+    worst = [max(each.quantile("ttft", 1) or 0 for each in found.loads[i : i + 2]) for i in (0, 2, 4)]
+    for limit, told in (
+        (worst[2] + 1, r"Within the SLO up to [\d.]+/s, the highest load"),
+        (0.5, r"Not within the SLO: at [\d.]+/s 0\.0% of the requests were"),
+    ):
+        page = report_runs([tmp_path], slo_us={"ttft": limit}).html()
+        assert re.search(f"<h1>{told}</h1>", page), page[page.index("<h1>") :][:120]
+    assert "Over repeated runs" in page
 
 
 def test_a_client_that_did_not_keep_up_is_told_before_any_number(

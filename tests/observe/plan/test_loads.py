@@ -179,7 +179,7 @@ def test_a_plan_asks_says_how_long_it_takes_and_leaves_a_trace_per_load(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--rate", "1", "--resume"], "need --plan or --sweep"),
+        (["--rate", "1", "--resume"], "need --plan, --sweep or --repeat"),
         (["--sweep", "1", "--plan", "calibrate"], "--plan: cannot be combined with --sweep"),
         (["--sweep", "1,2", "--rate", "3"], "--sweep: cannot be combined with --rate"),
     ],

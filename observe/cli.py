@@ -105,6 +105,7 @@ def _settings(
         warmup=replace(limits.warmup or WarmUp(), is_recorded=limits.keep_warmup),
         events=not files.no_itl,
         probe=not limits.no_probe,
+        probe_rate=record.probe_rate,
         salt=files.prompt_salt,
         streaming=not answers.no_streaming,
         image_side=_image_side(answers.image_side, workload, answers.texts),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from observe.beside.recorders import Recorders
 from observe.executor import Executor, SingleProcess, tuned_for_a_run
 from observe.plan.send_plan import SendPlan
 from observe.preparation import Preparation, Tell, prepare
@@ -25,7 +26,6 @@ from observe.run.wall_clock import WallClock
 from observe.senders.endpoint import API, Api, parse_endpoint
 from observe.senders.exchange import monotonic_ns, one_line
 from observe.server.http_client import ServerClient
-from observe.server.recorders import ServerRecorders
 from observe.server.server_facts import scrape_metrics
 from observe.settings import Limits, Settings
 from observe.trace_header import final_header, first_header, lost_processes, server_change, with_remarks
@@ -166,7 +166,7 @@ async def _observe(
     signals: Callable[[Executor], AbstractContextManager[None]],
     watch: RunWatch | None,
 ) -> Observation:
-    recorders = ServerRecorders(settings, client, metrics=ready.server.metrics)
+    recorders = Recorders(settings, client, plan=ready.plan, metrics=ready.server.metrics)
     live = LiveTrace(path, plan=ready.plan, events=settings.events, warmup=settings.warmup)
     progress = Progress(num_planned=len(ready.plan), num_at_once=ready.plan.num_at_once)
     executor = open_executor(ready, settings, live=live, progress=progress, path=path)
@@ -195,6 +195,7 @@ async def _observe(
         after=after,
     )
     header = with_remarks(header, (*recorders.write(path), *wall.notes()), clock_name=executor.clock_name)
+    header = recorders.told(header)
     return _observation(live.finish(secrets.redact_all(header)), progress, facts=facts, executor=executor)
 
 
@@ -224,7 +225,7 @@ def _observation(trace: Trace, progress: Progress, *, facts: RunFacts, executor:
 
 
 async def _execute(
-    executor: Executor, *, live: LiveTrace, header: Header, recorders: ServerRecorders
+    executor: Executor, *, live: LiveTrace, header: Header, recorders: Recorders
 ) -> tuple[Header, RunFacts]:
     """Send and record; return the header with the run's start, and how the run went. Raises TraceError."""
     start_ns = monotonic_ns() + executor.lead_ns

@@ -7,7 +7,17 @@ from typing import Annotated, Literal
 
 import typer
 
-from observe.settings import CONCURRENCY, GPUS, IMAGE_SIDE, PRECISION, PROCESSES, RETRIES, TIMEOUT, WarmUp
+from observe.settings import (
+    CONCURRENCY,
+    GPUS,
+    IMAGE_SIDE,
+    PRECISION,
+    PROBE_RATE,
+    PROCESSES,
+    RETRIES,
+    TIMEOUT,
+    WarmUp,
+)
 from observe.text_options import TextOptions
 from traces import ConfigError, quoted
 from traces.console.slo_gate import SloGate
@@ -326,6 +336,17 @@ class RecordOptions:
             parser=_seconds,
             help="Record the server's gauges at this interval (1s) in STEM.gauges.csv. Default: once a second where "
             "/metrics is vLLM's.",
+            rich_help_panel=SERVER,
+        ),
+    ] = None
+    probe_rate: Annotated[
+        float | None,
+        typer.Option(
+            min=PROBE_RATE.least,
+            max=PROBE_RATE.most,
+            metavar="R",
+            help="Send R light requests a second beside the load, one token each way, into STEM.probes.csv. They "
+            "do not count as load.",
             rich_help_panel=SERVER,
         ),
     ] = None

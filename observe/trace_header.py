@@ -66,6 +66,7 @@ def first_header(ready: Preparation, settings: Settings, *, executor: Executor) 
         rebased=None,
         metrics_delta={},
         spec_decode=None,
+        probes=None,
         noise_floor={},
         observed_kv_metrics=None,
         findings=(),

@@ -216,6 +216,19 @@ class SpecDecode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeInfo:
+    """Light requests beside the load, of one token each way: ``num_failed`` of ``num_probes`` had no whole answer.
+
+    ``latency_us``: from sending to the whole answer, of the others: mean, p50, p90, p99, max.
+    """
+
+    rate_per_s: float
+    num_probes: int
+    num_failed: int = 0
+    latency_us: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rebased:
     """How the times of a file with two origins were brought to one.
 
@@ -346,6 +359,7 @@ class Header:
     client: ClientInfo | None = None
     metrics_delta: Mapping[str, CounterReading] = field(default_factory=dict)
     spec_decode: SpecDecode | None = None
+    probes: ProbeInfo | None = None
     noise_floor: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     rebased: Rebased | None = None
     source: Source | None = None

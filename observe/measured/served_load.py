@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from observe.measured.beside_the_load import BesideTheLoad, read_beside
 from traces import (
     MOST_FAILED,
     Goodput,
@@ -45,6 +46,7 @@ class ServedLoad:
     sent_us: Floats
     latencies_us: Mapping[str, Floats]
     in_flight: float | None
+    beside: BesideTheLoad
 
     def quantile(self, metric: str, q: float) -> float | None:
         """Return a quantile of a latency, µs; None where no request has it."""
@@ -92,6 +94,7 @@ def read_load(path: Path, *, name: str, slo_us: Mapping[str, float]) -> ServedLo
         goodput=goodput(trace, slo_us or None, duration_us=float(summary.duration_us or 0)),
         sent_us=sent.to_numpy(np.float64, na_value=np.nan),
         latencies_us={name: metrics[f"{name}_us"].to_numpy(np.float64) for name in ("ttft", "tpot", "e2e")},
+        beside=read_beside(path),
         in_flight=_mean_in_flight(metrics["e2e_us"].to_numpy(np.float64), summary.duration_us),
     )
 

@@ -26,6 +26,7 @@ def table(summary: ObservedSummary) -> str:
         *_tail(summary),
         *_goodput_lines(summary["goodput"]),
         *_spec_decode_lines(summary["spec_decode"]),
+        *_probe_lines(summary["probes"]),
         ("client", _verdict(client)),
     ]
     rows = [
@@ -134,6 +135,19 @@ def _spec_decode_lines(spec: dict[str, Any] | None) -> list[tuple[str, str]]:
             + (f"; by position: {rates}" if rates else ""),
         )
     ]
+
+
+def _probe_lines(probes: dict[str, Any] | None) -> list[tuple[str, str]]:
+    if probes is None:
+        return []
+    said = f"{probes['num_probes']:,} at {probes['rate_per_s']:g}/s, {probes['num_failed']:,} failed"
+    latency = probes["latency_us"]
+    if latency:
+        times = ", ".join(
+            f"{name} {four_digits(latency[name] / 1e3)}" for name in ("mean", "p50", "p90", "p99")
+        )
+        said += f"; latency, ms: {times}"
+    return [("probes", said)]
 
 
 def _row(name: str, values: Distribution, divisor: float) -> list[str]:

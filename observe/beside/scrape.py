@@ -6,7 +6,6 @@ import asyncio
 import csv
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from observe.senders.exchange import Clock, monotonic_ns
@@ -96,11 +95,3 @@ def _write_rows(target: Path, rows: Sequence[tuple[int, str, float]]) -> None:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(("time_us", "gauge", "value"))
         table.writerows(rows)
-
-
-async def stop(task: asyncio.Task[None] | None) -> None:
-    """End a scraper's task, if there is one."""
-    if task is not None:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task

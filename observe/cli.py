@@ -53,7 +53,9 @@ def observe(
         texts=answers.texts.source(workload, resume=several.resume),
     )
     workload = answers.texts.without_bounds(workload)
-    starts = _starts(sessions, workload, several)
+    starts, cuts = _starts(sessions, workload, several), limits.cancel.asked()
+    if cuts is not None and several.is_asked_for:
+        raise ConfigError("--cancel-share: cannot be combined with --plan, --sweep or --find-capacity")
     if several.is_asked_for and several.find.find_capacity:
         from observe.capacity.command import find_on_server
 
@@ -64,7 +66,9 @@ def observe(
     if several.is_asked_for:
         observe_loads(workload, settings, options=several, folder=server.output, slo_us=slo_us, files=files)
     else:
-        observe_once(workload, settings, starts=starts, output=server.output, slo_us=slo_us, files=files)
+        observe_once(
+            workload, settings, starts=starts, cuts=cuts, output=server.output, slo_us=slo_us, files=files
+        )
 
 
 def _starts(sessions: SessionOptions, workload: WorkloadOptions, several: ListOptions) -> SessionStarts:

@@ -29,7 +29,7 @@ from observe.server.http_client import ServerClient
 from observe.server.server_facts import scrape_metrics
 from observe.settings import Limits, Settings
 from observe.trace_header import final_header, first_header, lost_processes, server_change, with_remarks
-from traces import VtwinError, sole_owner, stem_of
+from traces import VtwinError, sole_owner, stem_of, was_cancelled
 from traces.strict.arguments import ANY_TEXT, PATH, TEXT, TRACE, OfClass, takes
 
 if TYPE_CHECKING:
@@ -73,6 +73,11 @@ class Observation:
     def num_ok(self) -> int:
         """Requests that were answered whole."""
         return int((self.trace.column("status") == "ok").fillna(False).sum())
+
+    @property
+    def num_failed(self) -> int:
+        """Requests without a whole answer, but for those that the workload cut."""
+        return len(self.trace) - self.num_ok - int(was_cancelled(self.trace).sum())
 
     @property
     def client_limited(self) -> bool:

@@ -23,6 +23,7 @@ from traces import ConfigError, quoted
 from traces.console.slo_gate import SloGate
 from traces.strict.limits import MOST_REQUESTS
 from traces.strict.option_table import option_table
+from traces.workload import CancelOptions
 
 SERVER = "Server"
 LIMITS = "Timeouts, retries, limits"
@@ -145,8 +146,9 @@ class ServerOptions:
 
 @option_table
 class LimitOptions:
-    """Timeouts, retries and limits, and what precedes the run."""
+    """Timeouts, retries and limits, which requests are cut, and what precedes the run."""
 
+    cancel: CancelOptions = CancelOptions()
     timeout: Annotated[
         float,
         typer.Option(

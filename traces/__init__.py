@@ -102,6 +102,7 @@ if TYPE_CHECKING:
     from traces.metrics import sent_or_due as sent_or_due
     from traces.metrics import served_output as served_output
     from traces.metrics import token_gaps as token_gaps
+    from traces.metrics import was_cancelled as was_cancelled
     from traces.peers.peer_metrics import PEER_METRICS as PEER_METRICS
     from traces.peers.peer_metrics import own_figure as own_figure
     from traces.priorities import PRIORITY_OF_CLASS as PRIORITY_OF_CLASS
@@ -190,7 +191,7 @@ _HOMES = homes_of(
         "traces.metrics": (
             "AS_DRAWN cut_short_note finished_ok has_failed is_from_start latencies_us mean_rate_per_s "
             "METRIC_COLUMNS metric_notes MetricNotes pooled_itl_us prompt_tokens request_latencies "
-            "request_metrics send_or_arrival_us sent_or_due served_output token_gaps TokenGaps"
+            "request_metrics send_or_arrival_us sent_or_due served_output token_gaps TokenGaps was_cancelled"
         ),
         "traces.peers.peer_metrics": "own_figure PEER_METRICS",
         "traces.priorities": "by_class PRIORITY_OF_CLASS request_priorities",

@@ -70,7 +70,8 @@ class ServedLoad:
             )
         if client is not None and client.interrupted:
             found.append(f"{self.name}: the run was interrupted")
-        failed = self.summary.num_requests - self.summary.num_by_status.get("ok", 0)
+        by_status = self.summary.num_by_status
+        failed = self.summary.num_requests - by_status.get("ok", 0) - by_status.get("cancelled", 0)
         if failed > MOST_FAILED * self.summary.num_requests:
             counts = ", ".join(f"{n:,} {status}" for status, n in self.summary.num_by_status.items())
             found.append(f"{self.name}: {counts}; latencies are of those that ended well")

@@ -56,6 +56,8 @@ class SendPlan:
     priorities: Sequence[int | None]
     guided_rows: frozenset[int]
     deadline_us: Sequence[int | None]
+    cancel_after_us: Sequence[int | None]
+    cancel_after_tokens: Sequence[int | None]
     notes: tuple[str, ...]
     texts: Sequence[bytes] | None = None
     images: SentImages | None = None
@@ -186,6 +188,8 @@ def make_plan(
         priorities=_priorities(trace, class_priority),
         guided_rows=guided_rows,
         deadline_us=_ints(trace.column("deadline_us")),
+        cancel_after_us=_ints(trace.column("cancel_after_us")),
+        cancel_after_tokens=_ints(trace.column("cancel_after_tokens")),
         texts=texts,
         images=images,
         notes=(

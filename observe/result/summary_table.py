@@ -11,12 +11,15 @@ from traces.facts import AlignedRows, AnswerPart, TermRows, terminal_lines
 
 _SHOWN_ERRORS = 5
 _COLUMN = 9
+_STATUS_WORDS = {"cancelled": "cancelled as asked"}
 
 
 def table(summary: ObservedSummary) -> str:
     """Return the summary as lines for a terminal."""
     client = summary["client"]
-    counts = ", ".join(f"{count:,} {status}" for status, count in summary["num_by_status"].items())
+    counts = ", ".join(
+        f"{count:,} {_STATUS_WORDS.get(status, status)}" for status, count in summary["num_by_status"].items()
+    )
     unsent = summary["num_planned"] - summary["num_requests"]
     facts = [
         ("requests", ", ".join([counts or "none", *_further(summary, unsent)])),

@@ -59,19 +59,23 @@ def run(
     workload, sweep, pacing = _with_trace(load.workload, stem), load.sweep, load.pacing
     _check_load(workload, sweep, sessions=load.sessions.sessions)
     twins = twins_asked(twin, how, files)
-    starts = load.sessions.starts_of_each(seed=twins[0][1].seed if workload.seed is None else workload.seed)
+    seed = twins[0][1].seed if workload.seed is None else workload.seed
+    starts, cuts = load.sessions.starts_of_each(seed=seed), load.cancel.asked()
     if twin.output is not None and workload.trace is None:
         check_output(workload, twin.output)
     if len(twins) == 1 and sweep is None and len(starts) == 1:
         tell_replaced(twin.output, twin.config, overwrite=files.overwrite, read=workload.trace)
     loads = _loads(workload, sweep)
-    from traces.workload import started
+    from traces.workload import seed_of, started, with_cancellations
 
     if len(starts) > 1:
         _refuse_both(sweep)
         loads = [("sessions", number, started(loads[0][2], each)) for number, each in starts]
     elif starts[0][1].changes_anything:
         loads = [(what, value, started(trace, starts[0][1])) for what, value, trace in loads]
+    loads = [
+        (what, value, with_cancellations(trace, cuts, seed=seed_of(workload))) for what, value, trace in loads
+    ]
     options = simulation_options(
         twin, how, files, at=pacing.at, loop=pacing.loop, max_concurrency=pacing.max_concurrency
     )

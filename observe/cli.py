@@ -16,6 +16,7 @@ from observe.options import (
     RecordOptions,
     ServerOptions,
     TraceFileOptions,
+    scrapes_of,
 )
 from observe.settings import WarmUp
 from observe.text_options import TextOptions
@@ -46,8 +47,6 @@ def observe(
 
     if limits.keep_warmup and not limits.warmup:
         raise ConfigError("--keep-warmup: needs --warmup (a number of requests, or a time)")
-    if record.no_scrape and record.scrape is not None:
-        raise ConfigError("--no-scrape: cannot be combined with --scrape")
     settings = replace(
         _settings(workload, server, limits, answers, record, files),
         texts=answers.texts.source(workload, resume=several.resume),
@@ -96,8 +95,14 @@ def _settings(
     """Return how to observe. Raises ConfigError on options that contradict each other or cannot be read."""
     from observe.senders.endpoint import chosen_key, parse_endpoint
     from observe.settings import Settings
+    from traces import ConfigError
     from traces.strict.secrets import redact_command
 
+    period_s, urls = scrapes_of(record.scrape or ())
+    if record.no_scrape and period_s is not None:
+        raise ConfigError("--no-scrape: cannot be combined with an interval of --scrape")
+    if record.scrape_keep and not urls:
+        raise ConfigError("--scrape-keep: needs --scrape URL, the endpoint whose series it names")
     key = chosen_key(server.api_key, variable=server.api_key_env, file=server.api_key_file)
     return Settings(
         endpoint=parse_endpoint(
@@ -116,8 +121,10 @@ def _settings(
         class_priority=_class_priority(answers.class_priority, answers.class_priorities),
         guided=_guided(answers.guided, answers.guided_frac),
         max_error_frac=record.max_error_rate,
-        scrape_s=None if record.scrape is None else _finite(record.scrape),
-        scrapes_vllm=record.scrape is None and not record.no_scrape,
+        scrape_s=None if period_s is None else _finite(period_s),
+        scrapes_vllm=period_s is None and not record.no_scrape,
+        scrape_urls=urls,
+        scrape_keep=tuple(name for names in record.scrape_keep or () for name in names.split(",") if name),
         engine_log=record.engine_log,
         tokenizer=limits.tokenizer,
         processes=limits.processes,

@@ -200,7 +200,9 @@ async def _observe(
         after=after,
     )
     header = with_remarks(header, (*recorders.write(path), *wall.notes()), clock_name=executor.clock_name)
-    header = recorders.told(header)
+    header = recorders.told(
+        header, duration_us=facts.duration_ns / 1000, output_tokens=progress.output_tokens
+    )
     return _observation(live.finish(secrets.redact_all(header)), progress, facts=facts, executor=executor)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -23,6 +25,7 @@ from traces import ConfigError, quoted
 from traces.console.slo_gate import SloGate
 from traces.strict.limits import MOST_REQUESTS
 from traces.strict.option_table import option_table
+from traces.strict.secrets import redact_url
 from traces.workload import CancelOptions
 
 SERVER = "Server"
@@ -40,6 +43,24 @@ def _seconds(text: str) -> float:
     if not (TIMEOUT.allows(seconds) or seconds == float("inf")):
         raise typer.BadParameter(f"got {text!r}, expected a time > 0, or none (at most {TIMEOUT.most:.3g} s)")
     return seconds
+
+
+def scrapes_of(values: Sequence[str]) -> tuple[float | None, tuple[str, ...]]:
+    """Return the interval, s, of ``--scrape``, inf for never and None where none is given, and the URLs.
+
+    Raises ConfigError.
+    """
+    urls = tuple(value for value in values if "://" in value)
+    for url in urls:
+        if not re.fullmatch(r"https?://[^/\s?#]+[^\s#]*", url):
+            raise ConfigError(f"--scrape: got {quoted(redact_url(url))}, expected http://HOST:PORT/metrics")
+    times = [value for value in values if "://" not in value]
+    if len(times) > 1:
+        raise ConfigError(f"--scrape: got {len(times)} intervals, expected one")
+    try:
+        return (_seconds(times[0]) if times else None), urls
+    except typer.BadParameter as fault:
+        raise ConfigError(f"--scrape: {fault.message}, or a URL") from fault
 
 
 def _finite_seconds(text: str) -> float:
@@ -332,12 +353,21 @@ class RecordOptions:
         ),
     ] = None
     scrape: Annotated[
-        float | None,
+        list[str] | None,
         typer.Option(
-            metavar="S",
-            parser=_seconds,
+            metavar="S|URL",
             help="Record the server's gauges at this interval (1s) in STEM.gauges.csv. Default: once a second where "
-            "/metrics is vLLM's.",
+            "/metrics is vLLM's. A URL: also the gauges of that Prometheus endpoint (DCGM exporter, node exporter); "
+            "may be given again.",
+            rich_help_panel=SERVER,
+        ),
+    ] = None
+    scrape_keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Of the endpoints of --scrape URL, record the series of these names alone, gauges or not "
+            "(DCGM_FI_DEV_*,node_load1).",
             rich_help_panel=SERVER,
         ),
     ] = None

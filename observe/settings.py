@@ -131,6 +131,7 @@ class Settings:
     trace says. ``guided``: which requests a schema
     constrains. ``max_error_frac``: stop when more than this share of the last answers failed. ``scrape_s``: how often
     the server's gauges are recorded; ``scrapes_vllm``: once a second if that is None and ``/metrics`` is vLLM's.
+    ``scrape_urls``: further Prometheus endpoints, of which the series that match ``scrape_keep`` are kept.
     ``engine_log``: file that the server logs its steps to. ``tokenizer``:
     tokenizer.json of the served model, for a server that has no ``/tokenize``. ``texts``: what is sent in place of
     drawn prompts. ``image_side``: pixels of the square that is a token of an image; None: images are sent as text.
@@ -153,6 +154,8 @@ class Settings:
     max_error_frac: float | None = None
     scrape_s: float | None = None
     scrapes_vllm: bool = False
+    scrape_urls: tuple[str, ...] = ()
+    scrape_keep: tuple[str, ...] = ()
     engine_log: Path | None = None
     tokenizer: Path | None = None
     texts: TextSource | None = None

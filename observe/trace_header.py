@@ -67,6 +67,7 @@ def first_header(ready: Preparation, settings: Settings, *, executor: Executor) 
         metrics_delta={},
         spec_decode=None,
         probes=None,
+        power=None,
         noise_floor={},
         observed_kv_metrics=None,
         findings=(),

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from traces.header import CounterReading as CounterReading
     from traces.header import Header as Header
     from traces.header import Network as Network
+    from traces.header import PowerInfo as PowerInfo
     from traces.header import ProbeInfo as ProbeInfo
     from traces.header import ProcessInfo as ProcessInfo
     from traces.header import RunFinding as RunFinding
@@ -180,8 +181,8 @@ _HOMES = homes_of(
             "fewest_beyond NUM_BATCHES num_effective Precision precision_of precision_rows TailPrecision"
         ),
         "traces.header": (
-            "ClientInfo ClosedLoop CounterReading Header header_yaml Network ProbeInfo ProcessInfo RunFinding "
-            "ServerInfo SLOTarget Source SpecDecode tool_version"
+            "ClientInfo ClosedLoop CounterReading Header header_yaml Network PowerInfo ProbeInfo ProcessInfo "
+            "RunFinding ServerInfo SLOTarget Source SpecDecode tool_version"
         ),
         "traces.importers.recorded": (
             "check_load check_recorded CheckedTrace file_at format_of parts_at read_recorded reading_notes"

@@ -229,6 +229,21 @@ class ProbeInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PowerInfo:
+    """Power of the GPUs that an exporter showed during the run, all of them together, by its readings.
+
+    ``energy_j`` and what follows of it is None where the readings do not cover the run. ``output_tokens_per_j``: of all
+    that came, those of cut and failed answers included.
+    """
+
+    num_gpus: int
+    covered_frac: float
+    energy_j: float | None = None
+    mean_w: float | None = None
+    output_tokens_per_j: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rebased:
     """How the times of a file with two origins were brought to one.
 
@@ -360,6 +375,7 @@ class Header:
     metrics_delta: Mapping[str, CounterReading] = field(default_factory=dict)
     spec_decode: SpecDecode | None = None
     probes: ProbeInfo | None = None
+    power: PowerInfo | None = None
     noise_floor: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     rebased: Rebased | None = None
     source: Source | None = None

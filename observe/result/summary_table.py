@@ -30,6 +30,7 @@ def table(summary: ObservedSummary) -> str:
         *_goodput_lines(summary["goodput"]),
         *_spec_decode_lines(summary["spec_decode"]),
         *_probe_lines(summary["probes"]),
+        *_power_lines(summary["power"]),
         ("client", _verdict(client)),
     ]
     rows = [
@@ -151,6 +152,17 @@ def _probe_lines(probes: dict[str, Any] | None) -> list[tuple[str, str]]:
         )
         said += f"; latency, ms: {times}"
     return [("probes", said)]
+
+
+def _power_lines(power: dict[str, Any] | None) -> list[tuple[str, str]]:
+    if power is None:
+        return []
+    whose = f"{power['num_gpus']} GPUs" if power["num_gpus"] != 1 else "1 GPU"
+    if power["energy_j"] is None:
+        return [("energy", f"not known: readings of {whose} cover {power['covered_frac']:.0%} of the run")]
+    said = f"{four_digits(power['energy_j'])} J, {four_digits(power['mean_w'])} W of {whose}"
+    per_joule = power["output_tokens_per_j"]
+    return [("energy", said if per_joule is None else f"{said}, {four_digits(per_joule)} output tokens/J")]
 
 
 def _row(name: str, values: Distribution, divisor: float) -> list[str]:

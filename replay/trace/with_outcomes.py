@@ -72,7 +72,7 @@ def simulated_trace(trace: Trace, simulation: Simulation, *, is_closed_loop: boo
         columns["itl_p99_us"] = np.where(ok, gaps.p99_us, np.nan)
     planned = trace.without_columns(*OBSERVED_ONLY)
     filled = planned.with_columns(**columns).with_header(
-        mode="replayed", tool="vtwin", findings=(), probes=None
+        mode="replayed", tool="vtwin", findings=(), probes=None, power=None
     )
     if simulation.record == "tokens":
         return filled.with_events(_events(trace, simulation))

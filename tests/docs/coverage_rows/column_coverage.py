@@ -143,7 +143,7 @@ HEADER_COVERAGE: Final[Mapping[str, Coverage]] = {
     "client": Coverage("modelled", "its cap on requests in flight; the rest says how well it sent"),
     "findings": Coverage("left out", "of the run that was measured"),
     "metrics_delta": Coverage("kept", "calibrate compares preemptions and cache hits"),
-    "probes": Coverage("left out", "of the run that was measured"),
+    **_each("left out", "of the run that was measured", "probes", "power"),
     "spec_decode": Coverage(
         "modelled",
         "`config from-serve --from-trace` takes its acceptance; noted where the twin has no drafts",

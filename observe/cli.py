@@ -55,6 +55,10 @@ def observe(
     starts, cuts = _starts(sessions, workload, several), limits.cancel.asked()
     if cuts is not None and several.is_asked_for:
         raise ConfigError("--cancel-share: cannot be combined with --plan, --sweep or --find-capacity")
+    if cuts is not None and cuts.unit == "tokens" and answers.no_streaming:
+        raise ConfigError(
+            "--cancel-after: got tokens with --no-streaming, which brings all at once; expected a time"
+        )
     if several.is_asked_for and several.find.find_capacity:
         from observe.capacity.command import find_on_server
 

@@ -11,6 +11,7 @@ import pytest
 
 import vtwin
 from observe.observation import Observation
+from observe.senders.aiohttp_sender import AiohttpSender
 from tests.observe.servers import Behaviour, observed, serving, serving_in_thread
 from tests.observe.workloads import every, statuses, workload
 from traces import ClosedLoop, read_trace
@@ -98,6 +99,17 @@ async def test_a_cut_request_that_failed_before_is_a_failure_and_one_that_never_
     assert late_us(seen).max() < LATE_US
 
 
+@pytest.mark.parametrize("after", [{"cancel_after_us": [60_000]}, {"cancel_after_tokens": [6]}])
+async def test_the_other_sender_cuts_as_well(
+    monkeypatch: pytest.MonkeyPatch, after: dict[str, list[int]]
+) -> None:
+    monkeypatch.setattr("observe.executor.open_sender", AiohttpSender)
+    async with serving(Behaviour(itl_s=0.01)) as server:
+        seen = await observed(server, workload([0], output_tokens=40, **after))
+    assert statuses(seen.trace) == ["cancelled"]
+    assert seen.trace.cells("output_tokens").values[0] in range(4, 8)
+
+
 async def test_a_cut_request_is_not_sent_again() -> None:
     from observe import Limits
 
@@ -129,5 +141,7 @@ def test_cuts_are_of_one_run_and_need_both_options(tmp_path: Path) -> None:
     command = ["observe", "--url", "http://127.0.0.1:9", "--rate", "1", "--output", str(tmp_path / "run")]
     assert vtwin.main([*command, "--cancel-share", "10%"]) == 2
     assert vtwin.main([*command, "--cancel-after", "1s"]) == 2
+    tokens = ["--cancel-share", "10%", "--cancel-after", "5tokens", "--no-streaming"]
+    assert vtwin.main([*command, *tokens]) == 2
     both = ["--cancel-share", "10%", "--cancel-after", "1s"]
     assert vtwin.main([*command[:3], *both, "--sweep", "1,2", "--output", str(tmp_path / "runs")]) == 2

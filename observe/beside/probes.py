@@ -10,7 +10,6 @@ import asyncio
 import csv
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -180,10 +179,3 @@ def probe_info(probes: list[Probe], *, rate_per_s: float) -> ProbeInfo:
         num_failed=len(probes) - counts["ok"],
         latency_us={name: round(value, 1) for name, value in latencies.items()},
     )
-
-
-async def ended(task: asyncio.Task[None]) -> None:
-    """End what works beside the load."""
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from observe.beside.power import power_of
-from observe.beside.probes import Prober, ended
 from observe.beside.scrape import (
     USUAL_S,
     GaugeRow,
@@ -27,6 +26,7 @@ from observe.settings import Settings
 from traces import companion_file, stem_of
 
 if TYPE_CHECKING:
+    from observe.beside.probes import Prober
     from observe.plan.send_plan import SendPlan
     from traces import Header
 
@@ -56,8 +56,10 @@ class Recorders:
             url: scraper_of(url, globs=settings.scrape_keep, period_s=period_s, is_alone=len(urls) == 1)
             for url in urls
         }
-        self._prober = None
+        self._prober: Prober | None = None
         if settings.probe_rate is not None:
+            from observe.beside.probes import Prober
+
             self._prober = Prober(settings, prompts=plan.prompts, shape=plan.shape)
         self._working: list[asyncio.Task[None]] = []
 
@@ -70,7 +72,10 @@ class Recorders:
     async def stop(self) -> None:
         """End; may be called again."""
         while self._working:
-            await ended(self._working.pop())
+            task = self._working.pop()
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
         for each in (*self._others.values(), self._prober):
             if each is not None:
                 await each.close()
@@ -95,7 +100,11 @@ class Recorders:
     def told(self, header: Header, *, duration_us: float, output_tokens: int) -> Header:
         """Return ``header`` with what the probes saw, and the energy of a run that brought ``output_tokens``."""
         period_s = max((each.period_s for each in self._others.values()), default=USUAL_S)
-        power = power_of(
-            self._rows(), duration_us=duration_us, period_s=period_s, output_tokens=output_tokens
-        )
+        power = None
+        if self._others:
+            from observe.beside.power import power_of
+
+            power = power_of(
+                self._rows(), duration_us=duration_us, period_s=period_s, output_tokens=output_tokens
+            )
         return replace(header, power=power, probes=None if self._prober is None else self._prober.info())

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
+from observe.plan.send_plan import CutAfter
 from observe.response.stream_reader import StreamReader
 from observe.senders.exchange import Clock, Exchange, Sender
 
 _SHORTEST_WAIT_S = 0.0005
-
-
-@dataclass(frozen=True, slots=True)
-class CutAfter:
-    """When an answer is cut: ``time_us`` from its sending, or once ``tokens`` of it have come."""
-
-    time_us: int | None
-    tokens: int | None
 
 
 async def send_until_cut(sender: Sender, exchange: Exchange, cut: CutAfter, *, clock: Clock) -> None:

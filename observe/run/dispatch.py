@@ -14,7 +14,7 @@ from observe.plan.chains import Chain
 from observe.plan.conversations import Conversation, Replies
 from observe.plan.send_plan import SendPlan
 from observe.run.branching_session import SessionUnderWay
-from observe.run.cuts import CutAfter, send_until_cut
+from observe.run.cuts import send_until_cut
 from observe.run.in_flight_counts import InFlightCounter
 from observe.run.pacer import Pacer
 from observe.run.run_counts import Progress
@@ -317,11 +317,10 @@ class LoadRun:
         request.exchange.body = b""
 
     async def _send(self, request: SentRequest) -> None:
-        time_us, tokens = self._plan.cancel_after_us[request.row], self._plan.cancel_after_tokens[request.row]
-        if time_us is None and tokens is None:
+        cut = self._plan.cuts.get(request.row)
+        if cut is None:
             await self._sender.send(request.exchange)
         else:
-            cut = CutAfter(time_us, tokens)
             await send_until_cut(self._sender, request.exchange, cut, clock=self._clock)
 
     def _pause_s(self, request: SentRequest) -> float:

@@ -54,10 +54,7 @@ def simulated_trace(trace: Trace, simulation: Simulation, *, is_closed_loop: boo
         "server_decode_us": cells_where(outcomes.last_token_us - outcomes.first_token_us, ok),
         "length_capped": cut,
     }
-    if cancelled.is_known.any():
-        columns["cancel_time_us"] = cancelled
-        whole = cells_where(whole_output(trace), cancelled.is_known)  # to simulate it again
-        columns["max_tokens"] = trace.cells("max_tokens").or_else(whole)
+    columns |= _columns_of_cuts(trace, cancelled)
     if bool((outcomes.num_loaded_tokens >= 0).any()):
         columns |= {
             "cached_from": cells_where(cached_from(outcomes), outcomes.num_cached_tokens > 0),
@@ -77,6 +74,14 @@ def simulated_trace(trace: Trace, simulation: Simulation, *, is_closed_loop: boo
     if simulation.record == "tokens":
         return filled.with_events(_events(trace, simulation))
     return filled.with_events(None)
+
+
+def _columns_of_cuts(trace: Trace, cancelled: Cells) -> dict[str, Cells]:
+    """Return when requests were cut, and how long their answers would have been, to simulate them again."""
+    if not cancelled.is_known.any():
+        return {}
+    whole = cells_where(whole_output(trace), cancelled.is_known)
+    return {"cancel_time_us": cancelled, "max_tokens": trace.cells("max_tokens").or_else(whole)}
 
 
 def cancelled_at(trace: Trace, outcomes: Outcomes) -> Cells:

@@ -12,6 +12,7 @@ import pytest
 import vtwin
 from observe.observation import Observation
 from observe.senders.aiohttp_sender import AiohttpSender
+from observe.settings import WarmUp
 from tests.observe.servers import Behaviour, observed, serving, serving_in_thread
 from tests.observe.workloads import every, statuses, workload
 from traces import ClosedLoop, read_trace
@@ -145,3 +146,12 @@ def test_cuts_are_of_one_run_and_need_both_options(tmp_path: Path) -> None:
     assert vtwin.main([*command, *tokens]) == 2
     both = ["--cancel-share", "10%", "--cancel-after", "1s"]
     assert vtwin.main([*command[:3], *both, "--sweep", "1,2", "--output", str(tmp_path / "runs")]) == 2
+
+
+async def test_a_warm_up_is_not_cut() -> None:
+    load = workload(every(20_000, 3), output_tokens=20, cancel_after_us=[30_000] * 3)
+    async with serving(Behaviour(itl_s=0.005)) as server:
+        await observed(server, load, warmup=WarmUp(num_requests=2))
+        whole = [each for each in server.requests if each.headers["x-request-id"].startswith("vtwin-warmup")]
+    assert len(whole) == 2
+    assert all(each.last_token_ns is not None for each in whole)

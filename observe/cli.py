@@ -16,6 +16,7 @@ from observe.options import (
     RecordOptions,
     ServerOptions,
     TraceFileOptions,
+    scrapes_of,
 )
 from observe.settings import WarmUp
 from observe.text_options import TextOptions
@@ -47,14 +48,18 @@ def observe(
     _check_forms(answers, several, files)
     if limits.keep_warmup and not limits.warmup:
         raise ConfigError("--keep-warmup: needs --warmup (a number of requests, or a time)")
-    if record.no_scrape and record.scrape is not None:
-        raise ConfigError("--no-scrape: cannot be combined with --scrape")
     settings = replace(
         _settings(workload, server, limits, answers, record, files),
         texts=answers.texts.source(workload, resume=several.resume),
     )
     workload = answers.texts.without_bounds(workload)
-    starts = _starts(sessions, workload, several)
+    starts, cuts = _starts(sessions, workload, several), limits.cancel.asked()
+    if cuts is not None and several.is_asked_for:
+        raise ConfigError("--cancel-share: cannot be combined with --plan, --sweep or --find-capacity")
+    if cuts is not None and cuts.unit == "tokens" and answers.no_streaming:
+        raise ConfigError(
+            "--cancel-after: got tokens with --no-streaming, which brings all at once; expected a time"
+        )
     if several.is_asked_for and several.find.find_capacity:
         from observe.capacity.command import find_on_server
 
@@ -65,7 +70,9 @@ def observe(
     if several.is_asked_for:
         observe_loads(workload, settings, options=several, folder=server.output, slo_us=slo_us, files=files)
     else:
-        observe_once(workload, settings, starts=starts, output=server.output, slo_us=slo_us, files=files)
+        observe_once(
+            workload, settings, starts=starts, cuts=cuts, output=server.output, slo_us=slo_us, files=files
+        )
 
 
 def _check_forms(answers: AnswerOptions, several: ListOptions, files: TraceFileOptions) -> None:
@@ -111,8 +118,14 @@ def _settings(
     """Return how to observe. Raises ConfigError on options that contradict each other or cannot be read."""
     from observe.senders.endpoint import chosen_key, parse_endpoint
     from observe.settings import Settings
+    from traces import ConfigError
     from traces.strict.secrets import redact_command
 
+    period_s, urls = scrapes_of(record.scrape or ())
+    if record.no_scrape and period_s is not None:
+        raise ConfigError("--no-scrape: cannot be combined with an interval of --scrape")
+    if record.scrape_keep and not urls:
+        raise ConfigError("--scrape-keep: needs --scrape URL, the endpoint whose series it names")
     key = chosen_key(server.api_key, variable=server.api_key_env, file=server.api_key_file)
     return Settings(
         endpoint=parse_endpoint(
@@ -124,14 +137,17 @@ def _settings(
         warmup=replace(limits.warmup or WarmUp(), is_recorded=limits.keep_warmup),
         events=not files.no_itl,
         probe=not limits.no_probe,
+        probe_rate=record.probe_rate,
         salt=files.prompt_salt,
         streaming=not answers.no_streaming,
         image_side=_image_side(answers.image_side, workload, answers.texts),
         class_priority=_class_priority(answers.class_priority, answers.class_priorities),
         guided=_guided(answers.guided, answers.guided_frac),
         max_error_frac=record.max_error_rate,
-        scrape_s=None if record.scrape is None else _finite(record.scrape),
-        scrapes_vllm=record.scrape is None and not record.no_scrape,
+        scrape_s=None if period_s is None else _finite(period_s),
+        scrapes_vllm=period_s is None and not record.no_scrape,
+        scrape_urls=urls,
+        scrape_keep=tuple(name for names in record.scrape_keep or () for name in names.split(",") if name),
         engine_log=record.engine_log,
         tokenizer=limits.tokenizer,
         processes=limits.processes,

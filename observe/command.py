@@ -17,13 +17,20 @@ from observe.run.panel import show
 from traces import MOST_FAILED, ConfigError, ExitCode, note_replaced
 from traces.facts import say_json, say_pasted
 from traces.strict.tell import say_text, tell
-from traces.workload import clipping_notes, limit_note, started, trace_from_options
+from traces.workload import (
+    clipping_notes,
+    limit_note,
+    seed_of,
+    started,
+    trace_from_options,
+    with_cancellations,
+)
 
 if TYPE_CHECKING:
     from observe.options import ListOptions, TraceFileOptions
     from observe.settings import Settings
     from traces import Goodput, Trace
-    from traces.workload import SessionStarts, WorkloadOptions
+    from traces.workload import Cancellation, SessionStarts, WorkloadOptions
 
 
 def observe_once(
@@ -31,12 +38,17 @@ def observe_once(
     settings: Settings,
     *,
     starts: SessionStarts,
+    cuts: Cancellation | None,
     output: Path,
     slo_us: Mapping[str, float],
     files: TraceFileOptions,
 ) -> None:
-    """Observe one load into ``output``, with sessions begun by ``starts``; print the result; exit with its code."""
+    """Observe one load into ``output``, with sessions begun by ``starts`` and requests cut by ``cuts``.
+
+    Print the result; exit with its code.
+    """
     requests = started(trace_from_options(workload), starts)
+    requests = with_cancellations(requests, cuts, seed=seed_of(workload))
     files.gate.needs_limits(requests, slo_us)
     printed: list[str] = []
     _tell_clipping(workload)
@@ -128,8 +140,7 @@ def _exit(observation: Observation, *, strict: bool, max_error_frac: float | Non
     if observation.interrupted:
         raise typer.Exit(ExitCode.INTERRUPTED)
     most = MOST_FAILED if max_error_frac is None else max_error_frac
-    number = len(observation.trace)
-    num_failed = number - observation.num_ok
+    number, num_failed = len(observation.trace), observation.num_failed
     if num_failed > most * number:
         share = num_failed / number
         tell(
@@ -137,5 +148,6 @@ def _exit(observation: Observation, *, strict: bool, max_error_frac: float | Non
             "--max-error-rate FRAC allows more"
         )
         raise typer.Exit(ExitCode.NEGATIVE)
-    if observation.num_ok == 0 or observation.fault or (strict and observation.client_limited):
+    is_unanswered = observation.num_ok == 0 and (num_failed > 0 or number == 0)
+    if is_unanswered or observation.fault or (strict and observation.client_limited):
         raise typer.Exit(ExitCode.NEGATIVE)

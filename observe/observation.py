@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from observe.beside.recorders import Recorders
 from observe.executor import Executor, SingleProcess, tuned_for_a_run
 from observe.plan.send_plan import SendPlan
 from observe.preparation import Preparation, Tell, prepare
@@ -25,11 +26,10 @@ from observe.run.wall_clock import WallClock
 from observe.senders.endpoint import API, Api, parse_endpoint
 from observe.senders.exchange import monotonic_ns, one_line
 from observe.server.http_client import ServerClient
-from observe.server.recorders import ServerRecorders
 from observe.server.server_facts import scrape_metrics
 from observe.settings import Limits, Settings
 from observe.trace_header import final_header, first_header, lost_processes, server_change, with_remarks
-from traces import VtwinError, sole_owner, stem_of
+from traces import VtwinError, sole_owner, stem_of, was_cancelled
 from traces.strict.arguments import ANY_TEXT, PATH, TEXT, TRACE, OfClass, takes
 
 if TYPE_CHECKING:
@@ -73,6 +73,11 @@ class Observation:
     def num_ok(self) -> int:
         """Requests that were answered whole."""
         return int((self.trace.column("status") == "ok").fillna(False).sum())
+
+    @property
+    def num_failed(self) -> int:
+        """Requests without a whole answer, but for those that the workload cut."""
+        return len(self.trace) - self.num_ok - int(was_cancelled(self.trace).sum())
 
     @property
     def client_limited(self) -> bool:
@@ -166,7 +171,7 @@ async def _observe(
     signals: Callable[[Executor], AbstractContextManager[None]],
     watch: RunWatch | None,
 ) -> Observation:
-    recorders = ServerRecorders(settings, client, metrics=ready.server.metrics)
+    recorders = Recorders(settings, client, plan=ready.plan, metrics=ready.server.metrics)
     live = LiveTrace(path, plan=ready.plan, events=settings.events, warmup=settings.warmup)
     progress = Progress(num_planned=len(ready.plan), num_at_once=ready.plan.num_at_once)
     executor = open_executor(ready, settings, live=live, progress=progress, path=path)
@@ -195,6 +200,9 @@ async def _observe(
         after=after,
     )
     header = with_remarks(header, (*recorders.write(path), *wall.notes()), clock_name=executor.clock_name)
+    header = recorders.told(
+        header, duration_us=facts.duration_ns / 1000, output_tokens=progress.output_tokens
+    )
     return _observation(live.finish(secrets.redact_all(header)), progress, facts=facts, executor=executor)
 
 
@@ -224,7 +232,7 @@ def _observation(trace: Trace, progress: Progress, *, facts: RunFacts, executor:
 
 
 async def _execute(
-    executor: Executor, *, live: LiveTrace, header: Header, recorders: ServerRecorders
+    executor: Executor, *, live: LiveTrace, header: Header, recorders: Recorders
 ) -> tuple[Header, RunFacts]:
     """Send and record; return the header with the run's start, and how the run went. Raises TraceError."""
     start_ns = monotonic_ns() + executor.lead_ns

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,6 +14,7 @@ from observe.settings import (
     GPUS,
     IMAGE_SIDE,
     PRECISION,
+    PROBE_RATE,
     PROCESSES,
     REPEATS,
     RETRIES,
@@ -24,6 +27,8 @@ from traces.console.options import FormatOption
 from traces.console.slo_gate import SloGate
 from traces.strict.limits import MOST_REQUESTS
 from traces.strict.option_table import option_table
+from traces.strict.secrets import redact_url
+from traces.workload import CancelOptions
 
 SERVER = "Server"
 LIMITS = "Timeouts, retries, limits"
@@ -40,6 +45,24 @@ def _seconds(text: str) -> float:
     if not (TIMEOUT.allows(seconds) or seconds == float("inf")):
         raise typer.BadParameter(f"got {text!r}, expected a time > 0, or none (at most {TIMEOUT.most:.3g} s)")
     return seconds
+
+
+def scrapes_of(values: Sequence[str]) -> tuple[float | None, tuple[str, ...]]:
+    """Return the interval, s, of ``--scrape``, inf for never and None where none is given, and the URLs.
+
+    Raises ConfigError.
+    """
+    urls = tuple(value for value in values if "://" in value)
+    for url in urls:
+        if not re.fullmatch(r"https?://[^/\s?#]+[^\s#]*", url):
+            raise ConfigError(f"--scrape: got {quoted(redact_url(url))}, expected http://HOST:PORT/metrics")
+    times = [value for value in values if "://" not in value]
+    if len(times) > 1:
+        raise ConfigError(f"--scrape: got {len(times)} intervals, expected one")
+    try:
+        return (_seconds(times[0]) if times else None), urls
+    except typer.BadParameter as fault:
+        raise ConfigError(f"--scrape: {fault.message}, or a URL") from fault
 
 
 def _finite_seconds(text: str) -> float:
@@ -146,8 +169,9 @@ class ServerOptions:
 
 @option_table
 class LimitOptions:
-    """Timeouts, retries and limits, and what precedes the run."""
+    """Timeouts, retries and limits, which requests are cut, and what precedes the run."""
 
+    cancel: CancelOptions = CancelOptions()
     timeout: Annotated[
         float,
         typer.Option(
@@ -331,12 +355,32 @@ class RecordOptions:
         ),
     ] = None
     scrape: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="S|URL",
+            help="Record the server's gauges at this interval (1s) in STEM.gauges.csv. Default: once a second where "
+            "/metrics is vLLM's. A URL: also the gauges of that Prometheus endpoint (DCGM exporter, node exporter); "
+            "may be given again.",
+            rich_help_panel=SERVER,
+        ),
+    ] = None
+    scrape_keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Of the endpoints of --scrape URL, record the series of these names alone, gauges or not "
+            "(DCGM_FI_DEV_*,node_load1).",
+            rich_help_panel=SERVER,
+        ),
+    ] = None
+    probe_rate: Annotated[
         float | None,
         typer.Option(
-            metavar="S",
-            parser=_seconds,
-            help="Record the server's gauges at this interval (1s) in STEM.gauges.csv. Default: once a second where "
-            "/metrics is vLLM's.",
+            min=PROBE_RATE.least,
+            max=PROBE_RATE.most,
+            metavar="R",
+            help="Send R light requests a second beside the load, one token each way, into STEM.probes.csv. They "
+            "do not count as load.",
             rich_help_panel=SERVER,
         ),
     ] = None

@@ -20,6 +20,8 @@ REPEATS: Final = Count(2, 1000)
 GPUS: Final = Count(1, 65_536)
 IMAGE_SIDE: Final = Count(1, 1024)
 """Pixels."""
+PROBE_RATE: Final = Number(0.001, 100)
+"""Per second."""
 PRECISION: Final = Number(0.001, 0.5)
 FRACTION: Final = Number(0, 1)
 SECONDS: Final = Number(0, MOST_S)
@@ -125,10 +127,12 @@ class Settings:
     """How to observe. ``model`` None: the one the server lists first. ``salt`` None: a new random one.
 
     ``probe``: send a one-token request before the run to a server that is not known to be vLLM, or to a chat API that
-    does not show a vLLM's metrics, to learn what it accepts. ``events``: record every event's time. ``class_priority``:
-    vLLM's ``priority`` by service class, None: only what the trace says. ``guided``: which requests a schema
+    does not show a vLLM's metrics, to learn what it accepts. ``probe_rate``: light requests a second beside the load.
+    ``events``: record every event's time. ``class_priority``: vLLM's ``priority`` by service class, None: only what the
+    trace says. ``guided``: which requests a schema
     constrains. ``max_error_frac``: stop when more than this share of the last answers failed. ``scrape_s``: how often
     the server's gauges are recorded; ``scrapes_vllm``: once a second if that is None and ``/metrics`` is vLLM's.
+    ``scrape_urls``: further Prometheus endpoints, of which the series that match ``scrape_keep`` are kept.
     ``engine_log``: file that the server logs its steps to. ``tokenizer``:
     tokenizer.json of the served model, for a server that has no ``/tokenize``. ``texts``: what is sent in place of
     drawn prompts. ``image_side``: pixels of the square that is a token of an image; None: images are sent as text.
@@ -143,6 +147,7 @@ class Settings:
     warmup: WarmUp = NO_WARM_UP
     events: bool = True
     probe: bool = True
+    probe_rate: float | None = None
     salt: int | None = None
     streaming: bool = True
     class_priority: Mapping[str, int] | None = None
@@ -150,6 +155,8 @@ class Settings:
     max_error_frac: float | None = None
     scrape_s: float | None = None
     scrapes_vllm: bool = False
+    scrape_urls: tuple[str, ...] = ()
+    scrape_keep: tuple[str, ...] = ()
     engine_log: Path | None = None
     tokenizer: Path | None = None
     texts: TextSource | None = None
@@ -165,4 +172,4 @@ class Settings:
         check_fields(self, limits=OfClass(("Limits",), "Limits"), warmup=OfClass(("WarmUp",), "a WarmUp"))
         check_fields(self, model=TEXT, gpu=TEXT, command=ANY_TEXT, engine_log=PATH, tokenizer=PATH)
         check_fields(self, salt=SEED, max_error_frac=FRACTION, scrape_s=TIMEOUT, processes=PROCESSES, tp=GPUS)
-        check_fields(self, image_side=IMAGE_SIDE)
+        check_fields(self, image_side=IMAGE_SIDE, probe_rate=PROBE_RATE)

@@ -66,6 +66,8 @@ def first_header(ready: Preparation, settings: Settings, *, executor: Executor) 
         rebased=None,
         metrics_delta={},
         spec_decode=None,
+        probes=None,
+        power=None,
         noise_floor=None,
         observed_kv_metrics=None,
         findings=(),

@@ -64,6 +64,8 @@ if TYPE_CHECKING:
     from traces.header import CounterReading as CounterReading
     from traces.header import Header as Header
     from traces.header import Network as Network
+    from traces.header import PowerInfo as PowerInfo
+    from traces.header import ProbeInfo as ProbeInfo
     from traces.header import ProcessInfo as ProcessInfo
     from traces.header import RunFinding as RunFinding
     from traces.header import RunSpread as RunSpread
@@ -104,6 +106,7 @@ if TYPE_CHECKING:
     from traces.metrics import sent_or_due as sent_or_due
     from traces.metrics import served_output as served_output
     from traces.metrics import token_gaps as token_gaps
+    from traces.metrics import was_cancelled as was_cancelled
     from traces.peers.peer_metrics import PEER_METRICS as PEER_METRICS
     from traces.peers.peer_metrics import own_figure as own_figure
     from traces.priorities import PRIORITY_OF_CLASS as PRIORITY_OF_CLASS
@@ -182,8 +185,8 @@ _HOMES = homes_of(
             "fewest_beyond NUM_BATCHES num_effective Precision precision_of precision_rows TailPrecision"
         ),
         "traces.header": (
-            "ClientInfo ClosedLoop CounterReading Header header_yaml Network ProcessInfo RunFinding "
-            "RunSpread ServerInfo SLOTarget Source SpecDecode tool_version"
+            "ClientInfo ClosedLoop CounterReading Header header_yaml Network PowerInfo ProbeInfo ProcessInfo "
+            "RunFinding RunSpread ServerInfo SLOTarget Source SpecDecode tool_version"
         ),
         "traces.importers.recorded": (
             "check_load check_recorded CheckedTrace file_at format_of parts_at read_recorded reading_notes"
@@ -193,7 +196,7 @@ _HOMES = homes_of(
         "traces.metrics": (
             "AS_DRAWN cut_short_note finished_ok has_failed is_from_start latencies_us mean_rate_per_s "
             "METRIC_COLUMNS metric_notes MetricNotes pooled_itl_us prompt_tokens request_latencies "
-            "request_metrics send_or_arrival_us sent_or_due served_output token_gaps TokenGaps"
+            "request_metrics send_or_arrival_us sent_or_due served_output token_gaps TokenGaps was_cancelled"
         ),
         "traces.peers.peer_metrics": "own_figure PEER_METRICS",
         "traces.priorities": "by_class PRIORITY_OF_CLASS request_priorities",

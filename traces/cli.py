@@ -19,6 +19,7 @@ from traces.strict.option_table import option_table, with_option_tables
 from traces.strict.secrets import redact_command
 from traces.strict.tell import say, say_text, tell, tell_note
 from traces.units import counted, four_digits, parse_seconds, terminal_width
+from traces.workload.cancellation import CancelOptions
 from traces.workload.contradictions import check_output
 from traces.workload.options import WorkloadOptions
 
@@ -270,16 +271,17 @@ def _cut(asked: CutOptions) -> Cut | None:
 @with_option_tables
 def synth(
     workload: WorkloadOptions,
+    cancel: CancelOptions,
     output: OutputOption,
     dialect: DialectOption = "vtwin",
     overwrite: OverwriteOption = False,
 ) -> None:
     """Draw a workload into a trace without outcomes, to be observed or simulated later."""
     check_output(workload, output)
-    from traces.workload import clipping_notes, limit_note, trace_from_options
+    from traces.workload import clipping_notes, limit_note, seed_of, trace_from_options, with_cancellations
     from traces.workload.recorded.served_lengths import served_note
 
-    drawn = trace_from_options(workload)
+    drawn = with_cancellations(trace_from_options(workload), cancel.asked(), seed=seed_of(workload))
     for note in clipping_notes(workload):
         tell(f"warning: {note}")
     if (served := served_note(drawn)) is not None:

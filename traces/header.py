@@ -228,6 +228,34 @@ class SpecDecode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeInfo:
+    """Light requests beside the load, of one token each way: ``num_failed`` of ``num_probes`` had no whole answer.
+
+    ``latency_us``: from sending to the whole answer, of the others: mean, p50, p90, p99, max.
+    """
+
+    rate_per_s: float
+    num_probes: int
+    num_failed: int = 0
+    latency_us: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerInfo:
+    """Power of the GPUs that an exporter showed during the run, all of them together, by its readings.
+
+    ``energy_j`` and what follows of it is None where the readings do not cover the run. ``output_tokens_per_j``: of all
+    that came, those of cut and failed answers included.
+    """
+
+    num_gpus: int
+    covered_frac: float
+    energy_j: float | None = None
+    mean_w: float | None = None
+    output_tokens_per_j: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rebased:
     """How the times of a file with two origins were brought to one.
 
@@ -359,6 +387,8 @@ class Header:
     client: ClientInfo | None = None
     metrics_delta: Mapping[str, CounterReading] = field(default_factory=dict)
     spec_decode: SpecDecode | None = None
+    probes: ProbeInfo | None = None
+    power: PowerInfo | None = None
     noise_floor: RunSpread | None = None
     rebased: Rebased | None = None
     source: Source | None = None

@@ -69,6 +69,11 @@ def has_failed(trace: Trace) -> NDArray[np.bool_]:
     return np.asarray(status.is_known & (status.values != "ok"), dtype=np.bool_)
 
 
+def was_cancelled(trace: Trace) -> NDArray[np.bool_]:
+    """Return which requests their client cut as the workload asked: neither answered nor failed."""
+    return np.asarray(trace.cells("status").values == "cancelled", dtype=np.bool_)
+
+
 def send_or_arrival_us(trace: Trace) -> Int64s:
     """Return when each request was sent, or where that is not recorded, was due, in µs from the run's start.
 

@@ -21,7 +21,7 @@ PANDAS_DTYPE: Final[dict[DType, str]] = {
     "bool": "boolean",
 }
 
-STATUSES: Final = ("ok", "error", "timeout", "aborted", "rejected", "stuck", "incomplete")
+STATUSES: Final = ("ok", "error", "timeout", "aborted", "rejected", "stuck", "incomplete", "cancelled")
 PHASES: Final = ("warmup", "main")
 
 
@@ -259,6 +259,16 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
         "Output budget that was asked for: what is sent again, and what a failed request is simulated with.",
         unit="tokens",
     ),
+    _time(
+        "cancel_after_us", "vtwin", "When its client cuts the request, from its sending. Empty: it does not."
+    ),
+    _count(
+        "cancel_after_tokens",
+        "vtwin",
+        "After how many tokens its client cuts the request. Empty: it does not.",
+        unit="tokens",
+    ),
+    _time("cancel_time_us", "vtwin", "When its client cut the request (status `cancelled`)."),
     Field(
         name="dispatch_lag_us",
         dtype="int",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MOMENTS: Final = (
     *("arrival_time_us", "deadline_us", "send_time_us", "first_chunk_time_us", "last_chunk_time_us"),
     *("content_first_time_us", "last_token_time_us", "first_byte_time_us", "scheduled_time_us"),
-    *("prefill_end_time_us", "kv_transfer_start_time_us", "kv_transfer_end_time_us"),
+    *("cancel_time_us", "prefill_end_time_us", "kv_transfer_start_time_us", "kv_transfer_end_time_us"),
 )
 """Columns that are points in time, from the run's start."""
 

@@ -34,6 +34,7 @@ SIMULATED_REASONS = {
     "stuck": "stuck_in_simulation",
     "timeout": "timeout_in_simulation",
     "aborted": "aborted_in_simulation",
+    "cancelled": "cancelled_in_simulation",
 }
 
 

@@ -128,7 +128,7 @@ def _failed(calibration: Calibration) -> list[str]:
     lines = []
     for each in calibration.traces:
         status = each.source.trace.column("status")
-        num_failed = int((status.notna() & (status != "ok")).sum())
+        num_failed = int((status.notna() & ~status.isin(("ok", "cancelled"))).sum())
         if num_failed > MOST_FAILED * len(status):
             lines.append(
                 f"failures: {num_failed:,} of the {len(status):,} requests of {each.source.name} failed. Only the "

@@ -248,6 +248,7 @@ def _course(load: ServedLoad, slo_us: Mapping[str, float]) -> list[pages.Figure]
         *figures,
         pages.Figure(svg=throughput_picture(load.trace, span_us)),
         pages.Figure(svg=_in_flight(load, span_us)),
+        *(pages.Figure(svg=svg) for svg in load.beside.pictures(span_us)),
     ]
 
 

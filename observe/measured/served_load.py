@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from observe.measured.beside_the_load import BesideTheLoad, read_beside
 from observe.repeats.repeated_load import RepeatedLoad, RepeatedLoads, grouped, load_name
 from observe.repeats.run_figures import run_figures
 from traces import (
@@ -47,6 +48,7 @@ class ServedLoad:
     sent_us: Floats
     latencies_us: Mapping[str, Floats]
     in_flight: float | None
+    beside: BesideTheLoad
 
     def quantile(self, metric: str, q: float) -> float | None:
         """Return a quantile of a latency, µs; None where no request has it."""
@@ -70,7 +72,8 @@ class ServedLoad:
             )
         if client is not None and client.interrupted:
             found.append(f"{self.name}: the run was interrupted")
-        failed = self.summary.num_requests - self.summary.num_by_status.get("ok", 0)
+        by_status = self.summary.num_by_status
+        failed = self.summary.num_requests - by_status.get("ok", 0) - by_status.get("cancelled", 0)
         if failed > MOST_FAILED * self.summary.num_requests:
             counts = ", ".join(f"{n:,} {status}" for status, n in self.summary.num_by_status.items())
             found.append(f"{self.name}: {counts}; latencies are of those that ended well")
@@ -94,6 +97,7 @@ def read_load(path: Path, *, name: str, slo_us: Mapping[str, float]) -> ServedLo
         goodput=goodput(trace, slo_us or None, duration_us=float(summary.duration_us or 0)),
         sent_us=sent.to_numpy(np.float64, na_value=np.nan),
         latencies_us={name: metrics[f"{name}_us"].to_numpy(np.float64) for name in ("ttft", "tpot", "e2e")},
+        beside=read_beside(path),
         in_flight=_mean_in_flight(metrics["e2e_us"].to_numpy(np.float64), summary.duration_us),
     )
 

@@ -29,6 +29,14 @@ PREBUILD_BYTES = 256 << 20
 """Bodies are built before the run up to this much; the rest in their turn, ahead of their due time."""
 
 
+@dataclass(frozen=True, slots=True)
+class CutAfter:
+    """When an answer is cut: ``time_us`` from its sending, or once ``tokens`` of it have come."""
+
+    time_us: int | None
+    tokens: int | None
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)  # no slots: a property is cached
 class SendPlan:
     """The requests of ``trace`` in its order: when each is due and what it carries.
@@ -38,7 +46,8 @@ class SendPlan:
     ``waits_for``: in sessions that branch, the rows whose answers a row waits for
     (``observe.run.branching_session``).
     ``extends_row``: the row whose prompt and answer a row's prompt builds on (see ``observe.plan.conversations``).
-    ``texts``: each row's prompt as JSON, in place of one that ``prompts`` draws. ``notes``: what is sent otherwise.
+    ``cuts``: rows whose client goes before the answer is whole. ``texts``: each row's prompt as JSON, in place of one
+    that ``prompts`` draws. ``notes``: what is sent otherwise.
     """
 
     trace: Trace
@@ -56,6 +65,7 @@ class SendPlan:
     priorities: Sequence[int | None]
     guided_rows: frozenset[int]
     deadline_us: Sequence[int | None]
+    cuts: Mapping[int, CutAfter]
     notes: tuple[str, ...]
     texts: Sequence[bytes] | None = None
     images: SentImages | None = None
@@ -170,6 +180,7 @@ def make_plan(
     due = _due_us(trace, chains, waits_for)
     trace, images = _with_images(trace, drawing, extends_row)
     parts, notes = prompt_parts(trace, extends_row, images)
+    unsent = unsent_notes(trace, due_us=due, shape=shape, guided_rows=guided_rows, images=images)
     plan = SendPlan(
         trace=trace,
         due_us=due,
@@ -186,13 +197,10 @@ def make_plan(
         priorities=_priorities(trace, class_priority),
         guided_rows=guided_rows,
         deadline_us=_ints(trace.column("deadline_us")),
+        cuts=_cuts(trace),
         texts=texts,
         images=images,
-        notes=(
-            *dropped,
-            *notes,
-            *unsent_notes(trace, due_us=due, shape=shape, guided_rows=guided_rows, images=images),
-        ),
+        notes=(*dropped, *notes, *unsent),
     )
     prebuild(plan, prebuild_bytes)
     return plan
@@ -285,6 +293,13 @@ def _due_us(
 
 def _ints(column: pd.Series[Any]) -> list[int | None]:
     return [None if missing else int(value) for value, missing in zip(column, column.isna(), strict=True)]
+
+
+def _cuts(trace: Trace) -> dict[int, CutAfter]:
+    pairs = zip(
+        _ints(trace.column("cancel_after_us")), _ints(trace.column("cancel_after_tokens")), strict=True
+    )
+    return {row: CutAfter(*pair) for row, pair in enumerate(pairs) if pair != (None, None)}
 
 
 def _think_us(trace: Trace) -> list[int]:

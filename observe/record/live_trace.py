@@ -150,6 +150,7 @@ def _remove_older(base: Path, *, events: bool) -> None:
         ".parquet",
         ".itl.parquet",
         ".gauges.csv",
+        ".probes.csv",
         ".steps.csv",
         *(() if events else (".itl.csv",)),
     ):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 
 from observe.record.live_trace import LiveTrace
-from observe.record.trace_row import failure_of
+from observe.record.trace_row import failure_of, is_cancelled
 from observe.response.reading import Reading, Reply
 from observe.response.stream_reader import StreamReader
 from observe.response.unstreamed import read_unstreamed
@@ -163,13 +163,14 @@ class Recorder:
         )
         failure = failure_of(request.exchange, reading)
         if awaited_rows:
-            self.on_reply(request.row, reading.reply if failure is None else None)
+            has_reply = failure is None or is_cancelled(failure)  # of a cut answer, what came of it
+            self.on_reply(request.row, reading.reply if has_reply else None)
         start_ns = self._progress.start_ns
         assert start_ns is not None  # noqa: S101  the run began before its first request ended
         self._progress.note_answer(
             request.exchange, reading, status="ok" if failure is None else failure.status
         )
-        self.on_outcome(failure is None)
+        self.on_outcome(failure is None or is_cancelled(failure))
         self.answer_counts.note_unusable(reading)
         if failure is None:
             self.answer_counts.note(reading, asked=self._max_tokens[request.row])

@@ -23,7 +23,15 @@ WORKLOAD_COLUMNS = (
         "images",
         "audio_tokens",
     ),
-    *("video_tokens", "reason_ratio", "deadline_us", "slo_target_us", "arrival_time_us"),
+    *(
+        "video_tokens",
+        "reason_ratio",
+        "deadline_us",
+        "cancel_after_us",
+        "cancel_after_tokens",
+        "slo_target_us",
+        "arrival_time_us",
+    ),
     *("think_time_us", "prefix_hashes", "new_input_tokens"),
     *("parent_request_id", "awaited_request_ids", "num_parent_hashes"),
 )
@@ -37,7 +45,7 @@ OUTCOME_COLUMNS = (
     *("connection_wait_us", "first_byte_time_us", "phase", "attempt", "vllm_priority"),
     *("length_capped", "guided", "model", "adapter"),
     *("num_token_reads", "first_chunk_tokens", "reasoning_tokens", "hidden_tokens"),
-    "first_token_early_us",
+    *("first_token_early_us", "cancel_time_us"),
 )
 """The columns of its outcome, and of values sent in place of the workload's own."""
 
@@ -63,7 +71,7 @@ def outcome_cells(
         "last_chunk_time_us": since_start(stamps[-1] if stamps else None),
         "num_chunks": len(stamps),
         "status": "ok" if failure is None else failure.status,
-        "error_message": None if failure is None else failure.message,
+        "error_message": None if failure is None else failure.message or None,
         "finish_reason": reading.finish_reason,
         "x_request_id": exchange.x_request_id,
         "content_first_time_us": since_start(reading.content_first),
@@ -82,6 +90,7 @@ def outcome_cells(
         "length_capped": _is_length_capped(reading, plan.max_tokens[request.row]) or None,
         "guided": request.row in plan.guided_rows or None,
         "attempt": request.num_attempts if request.num_attempts > 1 else None,
+        "cancel_time_us": since_start(request.end_ns) if is_cancelled(failure) else None,
         **_stream_cells(reading),
         **_session_cells(request, reading, plan=plan, start_ns=start_ns),
     }
@@ -131,8 +140,11 @@ def _is_length_capped(reading: Reading, max_tokens: int) -> bool:
 
 
 def failure_of(exchange: Exchange, reading: Reading) -> ExchangeFailure | None:
-    """Return why the request has no whole answer: the connection's error, the stream's, or the server's."""
-    if exchange.failure is not None:
+    """Return why the request has no whole answer: the connection's error, the stream's, or the server's.
+
+    One that was cut when its answer had just ended has one.
+    """
+    if exchange.failure is not None and not (is_cancelled(exchange.failure) and reading.has_ended):
         return exchange.failure
     if reading.fault is not None:
         return ExchangeFailure(status="error", message=one_line(reading.fault))
@@ -143,6 +155,11 @@ def failure_of(exchange: Exchange, reading: Reading) -> ExchangeFailure | None:
         f"the server ended the answer with finish_reason {reading.finish_reason}, expected stop or length"
     )
     return ExchangeFailure(status=status, message=one_line(message))
+
+
+def is_cancelled(failure: ExchangeFailure | None) -> bool:
+    """Return whether the client cut the request as the workload asked."""
+    return failure is not None and failure.status == "cancelled"
 
 
 def _output_tokens(reading: Reading, *, failed: bool) -> int | None:

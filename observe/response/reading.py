@@ -38,7 +38,7 @@ class Reading:
     text. ``reasoning_tokens``: as the server counts them, else of the events that hold reasoning alone;
     ``hidden_tokens``: those that were not streamed. ``counted_from``: where ``output_tokens`` is from: the server's
     usage, the requested number that a finish reason says was reached, or one token an event. ``unread_keys``: keys of
-    deltas with something in them that nobody reads.
+    deltas with something in them that nobody reads. ``has_ended``: the stream said that the answer is over.
     """
 
     event_stamps: list[int]
@@ -65,3 +65,4 @@ class Reading:
     hidden_tokens: int | None = None
     counted_from: Literal["usage", "max_tokens", "events"] | None = None
     unread_keys: tuple[str, ...] = ()
+    has_ended: bool = False

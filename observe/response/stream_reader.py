@@ -93,6 +93,11 @@ class StreamReader:
             self._came.first_since = since
         return len(payloads)
 
+    @property
+    def num_tokens_so_far(self) -> int:
+        """The tokens that have come: as the server counts them, at least one an event with text."""
+        return max(self._completion_tokens, self._came.num_events)
+
     def finish(self, last_stamp: int | None, *, whole: bool, fault: str | None = None) -> Reading:
         """Return what was read; ``whole``: the body was read to its end, so that the end can be judged.
 
@@ -136,6 +141,7 @@ class StreamReader:
             streamed=self._streamed,
             reply=self._reply() if self._with_reply else None,
             unusable=tuple(sorted(self._unusable)),
+            has_ended=self._has_ended(),
         )
 
     def _possible_output(self) -> int | None:
@@ -307,9 +313,12 @@ class StreamReader:
         text = self._hide(payload[:_QUOTED_FROM].decode("utf-8", "replace"))
         return quoted(text)
 
+    def _has_ended(self) -> bool:
+        return bool(self._stamps) and (self._done or self._finish_reason is not None)
+
     def _fault_at_end(self) -> str | None:
         """Return why a body that was read to its end is not a whole answer, or None."""
-        if self._stamps and (self._done or self._finish_reason is not None):
+        if self._has_ended():
             return None
         if self._stamps:
             return f"stream ended after {len(self._stamps)} events without finish_reason or [DONE]"

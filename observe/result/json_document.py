@@ -117,6 +117,8 @@ class ObservedSummary(TypedDict):
     client: ClientSummary
     metrics_delta: dict[str, float]
     spec_decode: dict[str, object] | None
+    probes: dict[str, object] | None
+    power: dict[str, object] | None
     errors: dict[str, int]
     findings: list[dict[str, object]]
     notes: list[str]
@@ -166,6 +168,8 @@ def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = Non
             name: reading.after - reading.before for name, reading in trace.header.metrics_delta.items()
         },
         spec_decode=None if trace.header.spec_decode is None else asdict(trace.header.spec_decode),
+        power=None if trace.header.power is None else asdict(trace.header.power),
+        probes=None if trace.header.probes is None else asdict(trace.header.probes),
         errors={str(message): int(messages[message]) for message in messages.index},
         findings=[asdict(each) for each in whole.header.findings],
         notes=_notes(whole, trace),

@@ -11,6 +11,7 @@ from traces.facts import AlignedRows, AnswerPart, TermRows, terminal_lines
 
 _SHOWN_ERRORS = 5
 _COLUMN = 9
+_STATUS_WORDS = {"cancelled": "cancelled as asked"}
 
 
 def table(summary: ObservedSummary) -> str:
@@ -21,7 +22,9 @@ def table(summary: ObservedSummary) -> str:
 def summary_parts(summary: ObservedSummary) -> list[AnswerPart]:
     """Return the summary for readers."""
     client = summary["client"]
-    counts = ", ".join(f"{count:,} {status}" for status, count in summary["num_by_status"].items())
+    counts = ", ".join(
+        f"{count:,} {_STATUS_WORDS.get(status, status)}" for status, count in summary["num_by_status"].items()
+    )
     unsent = summary["num_planned"] - summary["num_requests"]
     facts = [
         ("requests", ", ".join([counts or "none", *_further(summary, unsent)])),
@@ -31,6 +34,8 @@ def summary_parts(summary: ObservedSummary) -> list[AnswerPart]:
         *_tail(summary),
         *_goodput_lines(summary["goodput"]),
         *_spec_decode_lines(summary["spec_decode"]),
+        *_probe_lines(summary["probes"]),
+        *_power_lines(summary["power"]),
         ("client", _verdict(client)),
     ]
     rows = [
@@ -138,6 +143,30 @@ def _spec_decode_lines(spec: dict[str, Any] | None) -> list[tuple[str, str]]:
             + (f"; by position: {rates}" if rates else ""),
         )
     ]
+
+
+def _probe_lines(probes: dict[str, Any] | None) -> list[tuple[str, str]]:
+    if probes is None:
+        return []
+    said = f"{probes['num_probes']:,} at {probes['rate_per_s']:g}/s, {probes['num_failed']:,} failed"
+    latency = probes["latency_us"]
+    if latency:
+        times = ", ".join(
+            f"{name} {four_digits(latency[name] / 1e3)}" for name in ("mean", "p50", "p90", "p99")
+        )
+        said += f"; latency, ms: {times}"
+    return [("probes", said)]
+
+
+def _power_lines(power: dict[str, Any] | None) -> list[tuple[str, str]]:
+    if power is None:
+        return []
+    whose = f"{power['num_gpus']} GPUs" if power["num_gpus"] != 1 else "1 GPU"
+    if power["energy_j"] is None:
+        return [("energy", f"not known: readings of {whose} cover {power['covered_frac']:.0%} of the run")]
+    said = f"{four_digits(power['energy_j'])} J, {four_digits(power['mean_w'])} W of {whose}"
+    per_joule = power["output_tokens_per_j"]
+    return [("energy", said if per_joule is None else f"{said}, {four_digits(per_joule)} output tokens/J")]
 
 
 def _row(name: str, values: Distribution, divisor: float) -> list[str]:

@@ -14,6 +14,7 @@ from observe.plan.chains import Chain
 from observe.plan.conversations import Conversation, Replies
 from observe.plan.send_plan import SendPlan
 from observe.run.branching_session import SessionUnderWay
+from observe.run.cuts import send_until_cut
 from observe.run.in_flight_counts import InFlightCounter
 from observe.run.pacer import Pacer
 from observe.run.run_counts import Progress
@@ -301,7 +302,7 @@ class LoadRun:
     async def _send_with_retries(self, request: SentRequest) -> None:
         """Send until there is an answer, or a failure that stands."""
         try:
-            await self._sender.send(request.exchange)
+            await self._send(request)
             while self._may_retry(request):
                 request.is_waiting_to_retry = True
                 with suppress(TimeoutError):
@@ -309,11 +310,18 @@ class LoadRun:
                 if self._no_more.is_set():
                     break
                 request.begin_retry(self._clock())
-                await self._sender.send(request.exchange)
+                await self._send(request)
         except asyncio.CancelledError:  # only this run cancels it, and sets the reason first
             request.exchange.fail("aborted", "aborted by the client before the answer was complete")
         request.end_ns = self._clock()
         request.exchange.body = b""
+
+    async def _send(self, request: SentRequest) -> None:
+        cut = self._plan.cuts.get(request.row)
+        if cut is None:
+            await self._sender.send(request.exchange)
+        else:
+            await send_until_cut(self._sender, request.exchange, cut, clock=self._clock)
 
     def _pause_s(self, request: SentRequest) -> float:
         """Return the wait before the next attempt; count each Retry-After that is cut."""

@@ -66,7 +66,7 @@ class Watcher:
             num_due=bisect_right(self._due_us, elapsed_us) if self._open else None,
             num_sent=progress.num_launched,
             num_done=num_done,
-            num_failed=num_done - progress.status["ok"],
+            num_failed=num_done - progress.status["ok"] - progress.status["cancelled"],
             in_flight=progress.in_flight,
             peak_in_flight=progress.peak_in_flight,
             num_streaming=min(progress.num_streaming, progress.in_flight),  # counted at different moments

@@ -67,6 +67,7 @@ def _warm_up_plan(workload: Trace, warmup: WarmUp, *, prompts: Prompts, shape: B
     rows = rows.without_columns(
         *("session_id", "round_index", "new_input_tokens"),
         *("parent_request_id", "awaited_request_ids", "num_parent_hashes"),
+        *("cancel_after_us", "cancel_after_tokens"),
     )
     rows = rows.with_columns(arrival_time_us=[None] * number, think_time_us=[0] * number)
     rows = rows.with_header(closed_loop=ClosedLoop(concurrency=min(number, _WARMUP_CONCURRENCY)))

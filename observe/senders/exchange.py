@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 Clock = Callable[[], int]
 """Nanoseconds of a monotonic clock, the same one for every stamp of a run."""
 
-FailureStatus = Literal["error", "timeout", "aborted"]
+FailureStatus = Literal["error", "timeout", "aborted", "cancelled"]
 
 monotonic_ns: Clock = time.monotonic_ns
 
@@ -91,7 +91,7 @@ class Exchange:
     ``polled``: of reads with several events, by their place, until when the loop had surely read all that had come: the
     kernel stamps a read's last byte, and of a busy client's read the first event may have come as early as that.
     A failure keeps what came before it. ``num_bytes`` and ``num_lines`` count the blobs, against ``limit``;
-    ``num_held_bytes`` is this one's part of ``held``, until ``let_go``.
+    ``num_held_bytes`` is this one's part of ``held``, until ``let_go``. ``watch`` sees each read as it comes.
     """
 
     x_request_id: str
@@ -113,6 +113,7 @@ class Exchange:
     num_held_bytes: int = 0
     last_poll: LastPoll = field(default_factory=LastPoll)
     polled: dict[int, int] = field(default_factory=dict)
+    watch: Callable[[bytes, int], None] | None = None
 
     def fail(self, status: FailureStatus, message: str, *, is_clients: bool = False) -> None:
         """Record why the request has no answer; the first reason stands."""
@@ -132,6 +133,8 @@ class Exchange:
         self.held.num_answers += self.num_held_bytes == 0
         self.num_held_bytes += taken
         self.held.num_bytes += taken
+        if self.watch is not None:
+            self.watch(blob, stamp)
 
     def let_go(self) -> None:
         """Drop the blobs: they have been read, or will not be."""

@@ -49,11 +49,14 @@ class WholeAnswer:
 
 
 class ServerClient:
-    """Sends a server single requests, over its own session."""
+    """Sends a server single requests, over its own session; reads ``most_bytes`` of an answer."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(
+        self, endpoint: Endpoint, *, total_s: float = _TIMEOUT_S, most_bytes: int = _LONGEST_ANSWER
+    ) -> None:
         self._endpoint = endpoint
-        self._session = open_session(endpoint, total_s=_TIMEOUT_S)
+        self._most_bytes = most_bytes
+        self._session = open_session(endpoint, total_s=total_s)
 
     def hide(self, text: str) -> str:
         """Return ``text`` without the endpoint's secrets."""
@@ -92,7 +95,7 @@ class ServerClient:
             ) as response:
                 return WholeAnswer(
                     status=response.status,
-                    body=await read_some(response.content, _LONGEST_ANSWER),
+                    body=await read_some(response.content, self._most_bytes),
                     location=one_line(response.headers.get("Location", "")),
                     hide=self._endpoint.redact,
                 )

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from replay.twin.keys.overlay import Setting
     from replay.twin.twin_config import TwinConfig
     from traces import Trace
+    from traces.workload import Cancellation
 
 
 RecordedArgument = Annotated[
@@ -59,7 +60,8 @@ def run(
     workload, sweep, pacing = _with_trace(load.workload, stem), load.sweep, load.pacing
     _check_load(workload, sweep, sessions=load.sessions.sessions)
     twins = twins_asked(twin, how, files)
-    starts = load.sessions.starts_of_each(seed=twins[0][1].seed if workload.seed is None else workload.seed)
+    seed = twins[0][1].seed if workload.seed is None else workload.seed
+    starts, cuts = load.sessions.starts_of_each(seed=seed), load.cancel.asked()
     if twin.output is not None and workload.trace is None:
         check_output(workload, twin.output)
     if len(twins) == 1 and sweep is None and len(starts) == 1:
@@ -72,12 +74,23 @@ def run(
         loads = [("sessions", number, started(loads[0][2], each)) for number, each in starts]
     elif starts[0][1].changes_anything:
         loads = [(what, value, started(trace, starts[0][1])) for what, value, trace in loads]
+    if cuts is not None:
+        loads = _with_cuts(loads, cuts, workload)
     options = simulation_options(
         twin, how, files, at=pacing.at, loop=pacing.loop, max_concurrency=pacing.max_concurrency
     )
     if load.after is not None:
         loads, options = _after(load.after, loads, options)
     simulate_each(twins, loads, output=twin.output, overwrite=files.overwrite, options=options)
+
+
+def _with_cuts(
+    loads: list[tuple[str, str, Trace]], cuts: Cancellation, workload: WorkloadOptions
+) -> list[tuple[str, str, Trace]]:
+    from traces.workload import seed_of, with_cancellations
+
+    seed = seed_of(workload)
+    return [(what, value, with_cancellations(trace, cuts, seed=seed)) for what, value, trace in loads]
 
 
 def _after(

@@ -13,7 +13,7 @@ from replay.simulation.command import SimulationOptions
 from traces.console.options import AnswerForm, ConfigOption, DefaultsOption
 from traces.console.slo_gate import SloGate
 from traces.strict.option_table import option_table
-from traces.workload import SessionOptions, WorkloadOptions
+from traces.workload import CancelOptions, SessionOptions, WorkloadOptions
 
 if TYPE_CHECKING:
     from replay.twin.keys.overlay import Setting
@@ -62,6 +62,7 @@ class LoadOptions:
 
     workload: WorkloadOptions
     sessions: SessionOptions = SessionOptions()
+    cancel: CancelOptions = CancelOptions()
     pacing: PacingOptions = PacingOptions()
     sweep: Annotated[
         str | None,

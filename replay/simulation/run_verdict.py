@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from replay.trace.with_outcomes import cancelled_at
 from replay.verdict.again import Repeatable, serves_again
 from replay.verdict.judge import judge_load, step_time_us
 from replay.verdict.judged import Judged
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from replay.trace.pacing import Pacing
     from replay.twin.twin_config import TwinConfig
     from sim.cluster import ClusterWork
-    from traces import Trace
+    from traces import Cells, Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +48,13 @@ def judge_run(
     refused: NDArray[np.bool_],
     lost: LostRequests | None = None,
     limit_us: float | None = None,
+    cancelled: Cells | None = None,
 ) -> Judged | None:
     """Return the verdict on a run whose requests arrive at their own times; None if there is none.
 
     ``refused``: which requests a front end refused for their lengths, which is not caused by the load. ``lost``: when
-    requests left a cluster. ``limit_us``: the SLO's TTFT.
+    requests left a cluster. ``limit_us``: the SLO's TTFT. ``cancelled``: when clients cut requests, which is not caused
+    by the load either.
     """
     if pacing.is_by_answers and pacing.users != 0:
         return None
@@ -71,11 +74,24 @@ def judge_run(
             outcomes.queued_us,
         ),
     )
-    unanswered = np.asarray((outcomes.status != Status.OK) & ~refused, np.bool_)
+    unanswered = (outcomes.status != Status.OK) & ~refused
+    if cancelled is not None:
+        unanswered &= ~cancelled.is_known
+        outcomes = _with_cut_answers(outcomes, cancelled)
     stretches = _stretches(
         outcomes, work, refused=refused, lost=lost, limit_us=limit_us, compiled_us=compiled_us
     )
     return judge_load(run, outcomes, unanswered=unanswered, stretches=stretches)
+
+
+def _with_cut_answers(outcomes: Outcomes, cancelled: Cells) -> Outcomes:
+    """Return the outcomes with answers that a client cut as whole ones: the server served them as far as it was let."""
+    cut = cancelled.is_known & (outcomes.first_token_us >= 0)
+    return replace(
+        outcomes,
+        status=np.where(cut, Status.OK, outcomes.status),
+        last_token_us=np.where(cut, cancelled.values, outcomes.last_token_us),
+    )
 
 
 def _compile_times(work: ClusterWork, twin: TwinConfig) -> NDArray[np.int64]:
@@ -128,4 +144,11 @@ def judge_trace(trace: Trace, twin: TwinConfig, pacing: Pacing, outcomes: Outcom
         work = cluster_work(trace, pacing, twin.cluster)
     except TraceError:
         return None
-    return judge_run(outcomes, twin, pacing, work=work, refused=outcomes.status == Status.REJECTED)
+    return judge_run(
+        outcomes,
+        twin,
+        pacing,
+        work=work,
+        refused=outcomes.status == Status.REJECTED,
+        cancelled=cancelled_at(trace, outcomes),
+    )

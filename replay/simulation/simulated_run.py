@@ -182,6 +182,7 @@ class Run(NotebookAnswer):
             refused=result.exit == Exit.REFUSED,
             lost=LostRequests(left_us=result.left_us, handed_us=handed, downs=downs),
             limit_us=self.plan.settings.slo_us.get("ttft"),
+            cancelled=self.trace.cells("cancel_time_us"),
         )
 
     @property

@@ -20,6 +20,7 @@ from traces import (
     served_output,
 )
 from traces.strict.arguments import TRACE, takes
+from traces.strict.limits import MOST_TOKENS, MOST_US
 
 if TYPE_CHECKING:
     from traces import Trace
@@ -44,15 +45,16 @@ def requests_from_trace(
     output = output_tokens(trace)
     shared = prefix_hashes(trace, output_tokens=output, block_size=block_size, lookahead=hash_lookahead)
     lineage = _lineage(trace)
+    arrival_us = _arrival_us(trace, at, closed_loop=closed_loop)
     return Requests(
-        arrival_us=_arrival_us(trace, at, closed_loop=closed_loop),
+        arrival_us=arrival_us,
         prompt_tokens=prompt_tokens(trace).astype(np.int64),
         output_tokens=output,
         priority=request_priorities(trace),
         hash_offsets=shared.starts,
         hash_ids=shared.ids,
         hash_counts=shared.counts,
-        deadline_us=_deadline_us(trace),
+        deadline_us=_deadline_us(trace, arrival_us),
         max_tokens=_max_tokens(trace, output),
         is_guided=_is_guided(trace),
         encoder_tokens=_encoder_tokens(trace),
@@ -80,7 +82,7 @@ def ends_by_itself(trace: Trace) -> NDArray[np.bool_]:
     Those with a ``finish_reason`` other than "length", unless they had all of ``max_tokens``; without a reason, those
     shorter than ``max_tokens``. Of a failed request, which counts with all of them, nothing is known.
     """
-    output, most, reason = output_tokens(trace), trace.cells("max_tokens"), trace.cells("finish_reason")
+    output, most, reason = whole_output(trace), trace.cells("max_tokens"), trace.cells("finish_reason")
     is_shorter = most.is_known & (output < most.values)
     stopped = reason.is_known & (reason.values != "length") & ~(most.is_known & ~is_shorter)
     ends: NDArray[np.bool_] = np.where(reason.is_known, stopped, is_shorter) & ~has_failed(trace)
@@ -88,10 +90,13 @@ def ends_by_itself(trace: Trace) -> NDArray[np.bool_]:
 
 
 def _max_tokens(trace: Trace, output: Int64s) -> Int64s | None:
-    """Return how many tokens each request might have generated, None where none ends by itself before."""
-    ends = ends_by_itself(trace)
-    most = trace.cells("max_tokens").filled(UNKNOWN_LIMIT)
-    return np.where(ends, most, output).astype(np.int64) if ends.any() else None
+    """Return how many tokens each request might have generated, None where each generates as many.
+
+    A server learns of a cut as it does of an EOS token: a step too late.
+    """
+    ends, cut = ends_by_itself(trace), is_cut_by_tokens(trace)
+    most = np.where(cut, whole_output(trace), trace.cells("max_tokens").filled(UNKNOWN_LIMIT))
+    return np.where(ends | cut, most, output).astype(np.int64) if (ends | cut).any() else None
 
 
 def _is_guided(trace: Trace) -> NDArray[np.bool_] | None:
@@ -132,10 +137,14 @@ def _adapter(trace: Trace) -> Int64s | None:
     return codes if names else None
 
 
-def _deadline_us(trace: Trace) -> Int64s | None:
-    """Return when each request's client gives up, -1 where it does not; None where none does."""
-    deadline = trace.cells("deadline_us")
-    return deadline.filled(-1) if deadline.is_known.any() else None
+def _deadline_us(trace: Trace, arrival_us: Int64s) -> Int64s | None:
+    """Return when each request's client gives up or cuts it, -1 where it does not; None where none does."""
+    deadline, cut = trace.cells("deadline_us"), trace.cells("cancel_after_us")
+    if not cut.is_known.any():
+        return deadline.filled(-1) if deadline.is_known.any() else None
+    cut_us = np.where(cut.is_known, arrival_us + cut.values, MOST_US)
+    first_us = np.minimum(cut_us, deadline.filled(MOST_US))
+    return np.where(cut.is_known | deadline.is_known, first_us, -1).astype(np.int64)
 
 
 def _arrival_us(trace: Trace, at: At, *, closed_loop: bool) -> Int64s:
@@ -154,7 +163,19 @@ def _arrival_us(trace: Trace, at: At, *, closed_loop: bool) -> Int64s:
 
 
 def output_tokens(trace: Trace) -> Int64s:
-    """Return how many tokens each request generates: those it got, or its ``max_tokens`` if it failed."""
+    """Return how many tokens each request generates until it ends, or its client cuts it."""
+    most = trace.cells("cancel_after_tokens")
+    whole = whole_output(trace)
+    return np.minimum(whole, most.filled(MOST_TOKENS)) if most.is_known.any() else whole
+
+
+def is_cut_by_tokens(trace: Trace) -> NDArray[np.bool_]:
+    """Return which requests their client cuts before the last token, by the number of tokens."""
+    return np.asarray(trace.cells("cancel_after_tokens").filled(MOST_TOKENS) < whole_output(trace), np.bool_)
+
+
+def whole_output(trace: Trace) -> Int64s:
+    """Return how many tokens each answer has: those it got, or its ``max_tokens`` if it failed or was cut."""
     wanted = served_output(trace)
     if not wanted.is_known.all():
         row = int(np.argmin(wanted.is_known))

@@ -199,7 +199,11 @@ def _goodput_parts(summary: SimulationSummary) -> list[AnswerPart]:
 
 def failures_note(num_by_status: Mapping[str, int]) -> str | None:
     """Return the line for requests that were not answered, if they are more than one in a hundred."""
-    failed = {status: n for status, n in num_by_status.items() if status not in ("ok", "incomplete") and n}
+    failed = {
+        status: n
+        for status, n in num_by_status.items()
+        if status not in ("ok", "incomplete", "cancelled") and n
+    }
     num, num_failed = sum(num_by_status.values()), sum(failed.values())
     if num_failed <= MOST_FAILED * num or num_failed == num:
         return None

@@ -102,6 +102,8 @@ SAMPLES: dict[str, list[Any]] = {
     "guided": [True] * 4,
     "length_capped": [True] * 4,
     "deadline_us": [400_000, 20_000, 400_000, 400_000],
+    "cancel_after_us": [400_000, 20_000, 400_000, 400_000],
+    "cancel_after_tokens": [9, 2, 9, 9],
     "arrival_time_us": [5, 6000, 12000, 18000],
     "input_tokens": [99] * 4,
     "output_tokens": [9] * 4,

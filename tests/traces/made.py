@@ -88,7 +88,7 @@ def traces(draw: st.DrawFn) -> Trace:
 
 def _times(draw: st.DrawFn, num: int) -> dict[str, object]:
     """Return the columns of times, each row's in the order in which they must come."""
-    names = ("arrival_time_us", "send_time_us", "scheduled_time_us", "first_byte_time_us")
+    names = ("arrival_time_us", "send_time_us", "scheduled_time_us", "first_byte_time_us", "cancel_time_us")
     names += ("first_chunk_time_us", "content_first_time_us", "last_token_time_us", "last_chunk_time_us")
     gaps = draw(st.lists(st.lists(st.integers(0, 10**9), min_size=9, max_size=9), min_size=num, max_size=num))
     times = np.cumsum(np.asarray(gaps, dtype=np.int64).reshape(num, 9), axis=1)

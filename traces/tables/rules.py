@@ -31,6 +31,7 @@ TIME_ORDER: Final = (
     ("last_token_time_us", "content_first_time_us"),
     ("last_chunk_time_us", "last_token_time_us"),
     ("scheduled_time_us", "send_time_us"),
+    ("cancel_time_us", "send_time_us"),
 )
 
 

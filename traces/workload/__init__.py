@@ -16,6 +16,9 @@ from traces.strict.lazy_door import homes_of, opened
 if TYPE_CHECKING:
     from traces.workload.basics import DEFAULT_SEED as DEFAULT_SEED
     from traces.workload.basics import ArrivalProcess as ArrivalProcess
+    from traces.workload.cancellation import Cancellation as Cancellation
+    from traces.workload.cancellation import CancelOptions as CancelOptions
+    from traces.workload.cancellation import with_cancellations as with_cancellations
     from traces.workload.contradictions import can_scale as can_scale
     from traces.workload.contradictions import check_options as check_options
     from traces.workload.contradictions import check_output as check_output
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
 _HOMES = homes_of(
     {
         "traces.workload.basics": "ArrivalProcess DEFAULT_SEED",
+        "traces.workload.cancellation": "Cancellation CancelOptions with_cancellations",
         "traces.workload.contradictions": "can_scale check_options check_output",
         "traces.workload.draw": "unit_gaps",
         "traces.workload.lengths": "Recorded",

@@ -147,7 +147,8 @@ def _is_idle_at_end(summary: SimulationSummary) -> bool:
 def _column(result: VariantResult) -> dict[str, str]:
     """Return the figures of a variant by their names, as text."""
     summary, usage = result.summary, result.usage
-    num_failed = summary["num_requests"] - summary["num_by_status"].get("ok", 0)
+    by_status = summary["num_by_status"]
+    num_failed = summary["num_requests"] - by_status.get("ok", 0) - by_status.get("cancelled", 0)
     kv = usage.kv_frac
     cells = {
         **result.variant.varied,

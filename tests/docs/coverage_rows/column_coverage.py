@@ -77,6 +77,12 @@ COLUMN_COVERAGE: Final[Mapping[str, Coverage]] = {
     "deadline_us": Coverage(
         "modelled", "the request is given up then; where an answer lets it go, as long after it is sent"
     ),
+    "cancel_after_us": Coverage(
+        "modelled", "as deadline_us, from its sending; the status is then `cancelled`"
+    ),
+    "cancel_after_tokens": Coverage(
+        "modelled", "the answer ends there, and the scheduler hears of it a step too late"
+    ),
     "slo_target_us": Coverage("modelled", "goodput"),
     "arrival_time_us": Coverage(
         "modelled", "when the request reaches the server, where no send time is recorded"
@@ -97,7 +103,7 @@ COLUMN_COVERAGE: Final[Mapping[str, Coverage]] = {
     **_each("filled", "as simulated", "last_token_time_us", "status", "length_capped"),
     **_each("filled", "as simulated", "server_queue_us", "server_prefill_us", "server_decode_us"),
     **_each("filled", "as simulated", "scheduled_time_us", "num_preemptions", "num_cached_tokens"),
-    **_each("filled", "as simulated", "preempted_us"),
+    **_each("filled", "as simulated", "preempted_us", "cancel_time_us"),
     **_each(
         "filled", "as simulated, with native KV offloading", "cached_from", "num_loaded_tokens", "kv_load_us"
     ),
@@ -137,6 +143,7 @@ HEADER_COVERAGE: Final[Mapping[str, Coverage]] = {
     "client": Coverage("modelled", "its cap on requests in flight; the rest says how well it sent"),
     "findings": Coverage("left out", "of the run that was measured"),
     "metrics_delta": Coverage("kept", "calibrate compares preemptions and cache hits"),
+    **_each("left out", "of the run that was measured", "probes", "power"),
     "spec_decode": Coverage(
         "modelled",
         "`config from-serve --from-trace` takes its acceptance; noted where the twin has no drafts",

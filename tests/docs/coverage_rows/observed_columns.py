@@ -57,6 +57,8 @@ COLUMN_COVERAGE: Final[Mapping[str, ColumnCoverage]] = {
     "deadline_us": ColumnCoverage(
         "sent", "the client gives up then; noted where an answer decides the send time"
     ),
+    "cancel_after_us": ColumnCoverage("sent", "the client closes the connection then"),
+    "cancel_after_tokens": ColumnCoverage("sent", "the client closes the connection once so many have come"),
     "slo_target_us": ColumnCoverage("sent", "header x-slo-ttft-ms; counts in goodput"),
     "server_input_tokens": ColumnCoverage(
         "measured", "the server's count, chat template included; what a workload has of it is not sent"
@@ -91,7 +93,7 @@ COLUMN_COVERAGE: Final[Mapping[str, ColumnCoverage]] = {
     ),
     **_measured("finish_reason", "content_first_time_us", "last_token_time_us", "num_token_chunks"),
     **_measured("num_token_reads", "first_chunk_tokens", "reasoning_tokens", "hidden_tokens"),
-    **_measured("first_token_early_us"),
+    **_measured("first_token_early_us", "cancel_time_us"),
     **_measured("cached_input_tokens", "server_queue_us", "server_prefill_us", "server_decode_us"),
     **_measured("dispatch_lag_us", "connection_wait_us", "first_byte_time_us", "attempt", "length_capped"),
     **{

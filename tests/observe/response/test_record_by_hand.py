@@ -330,6 +330,7 @@ def test_every_column_of_a_row() -> None:
         "first_chunk_tokens": 2,
         "reasoning_tokens": None,
         "hidden_tokens": None,
+        "cancel_time_us": None,
     }
 
 

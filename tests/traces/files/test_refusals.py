@@ -60,7 +60,7 @@ def refusal(stem: Path) -> str:
         (
             "status",
             "fine",
-            "got 'fine', expected one of ok, error, timeout, aborted, rejected, stuck, incomplete",
+            "got 'fine', expected one of ok, error, timeout, aborted, rejected, stuck, incomplete, cancelled",
         ),
         ("request_id", "a", "got 'a' a second time, expected each request_id once"),
         ("request_id", "", "got an empty cell, expected text"),

@@ -38,7 +38,14 @@ WORKLOAD_COLUMNS: Final = (
     ),
     *("arrival_time_us", "adapter", "think_time_us", "prefix_hashes", "new_input_tokens"),
     *("parent_request_id", "awaited_request_ids", "num_parent_hashes"),
-    *("images", "guided", "network_rtt_us", "network_bandwidth_mbps"),
+    *(
+        "cancel_after_us",
+        "cancel_after_tokens",
+        "images",
+        "guided",
+        "network_rtt_us",
+        "network_bandwidth_mbps",
+    ),
     *("server_input_tokens", "max_tokens", "finish_reason"),
 )
 """Columns of the request, and the lengths of prompt and answer; all others are outcomes."""

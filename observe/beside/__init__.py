@@ -1,0 +1,1 @@
+"""What is sent and recorded beside the load: light probes, gauges of the server and its machine, the server's steps."""

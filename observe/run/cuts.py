@@ -1,0 +1,69 @@
+"""Answers that the workload cuts: the connection is closed after a time from sending, or after so many tokens."""
+
+from __future__ import annotations
+
+import asyncio
+
+from observe.plan.send_plan import CutAfter
+from observe.response.stream_reader import StreamReader
+from observe.senders.exchange import Clock, Exchange, Sender
+
+_SHORTEST_WAIT_S = 0.0005
+
+
+async def send_until_cut(sender: Sender, exchange: Exchange, cut: CutAfter, *, clock: Clock) -> None:
+    """Send as ``sender`` does; close the connection at the cut, unless the answer is whole before.
+
+    The exchange's failure is then ``cancelled``.
+    """
+    reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    if cut.tokens is not None:
+        exchange.watch = _TokenWatch(cut.tokens, reached)
+    sending = asyncio.create_task(sender.send(exchange))
+    try:
+        await _until_cut(sending, reached, exchange, cut, clock=clock)
+        if not sending.done():
+            exchange.fail("cancelled", "")
+    finally:
+        exchange.watch = None
+        if not sending.done():
+            sending.cancel()
+            await asyncio.wait([sending])
+    if not sending.cancelled():
+        sending.result()
+
+
+async def _until_cut(
+    sending: asyncio.Task[None],
+    reached: asyncio.Future[None],
+    exchange: Exchange,
+    cut: CutAfter,
+    *,
+    clock: Clock,
+) -> None:
+    """Return when the answer has ended, or is to be cut."""
+    while not sending.done() and not reached.done():
+        wait_s = None
+        if cut.time_us is not None:
+            after_ns = cut.time_us * 1000
+            sent_ns = exchange.dispatched_ns
+            left_ns = after_ns if sent_ns is None else sent_ns + after_ns - clock()
+            if left_ns <= 0:
+                return
+            wait_s = max(left_ns / 1e9, _SHORTEST_WAIT_S)
+        await asyncio.wait([sending, reached], timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+
+
+class _TokenWatch:
+    """Reads an answer as it comes, and says when so many tokens of it were there."""
+
+    def __init__(self, tokens: int, reached: asyncio.Future[None]) -> None:
+        self._tokens = tokens
+        self._reached = reached
+        self._reader = StreamReader()
+
+    def __call__(self, blob: bytes, stamp: int) -> None:
+        """Take the bytes of one read."""
+        self._reader.take(blob, stamp)
+        if self._reader.num_tokens_so_far >= self._tokens and not self._reached.done():
+            self._reached.set_result(None)

@@ -7,6 +7,7 @@ narrow as asked. An overloaded server tells its throughput, and no rate above th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -140,11 +141,16 @@ class RateSearch:
         return min((FINEST / self.precision) ** 2, 1.0)
 
     def belief(self, steps: Sequence[SeenStep]) -> Belief:
-        """Return where the rate is believed to lie."""
+        """Return where the rate is believed to lie: between what was surely kept and surely broken, where both are."""
         prior = RatePrior(rate_per_s=self.begin_per_s, spread=NEAR_SPREAD if self.is_near else FAR_SPREAD)
-        return believe(
+        believed = believe(
             [each.rate_per_s for each in steps], [each.verdict for each in steps], self.criteria, prior
         )
+        kept = max((each.rate_per_s for each in steps if each.verdict.is_met), default=0.0)
+        broken = min((each.rate_per_s for each in steps if each.is_surely_broken), default=0.0)
+        if not believed.rate_per_s < kept < broken:
+            return believed
+        return Belief(rate_per_s=math.sqrt(kept * broken), low=kept, high=broken)
 
     def _is_narrow(self, belief: Belief) -> bool:
         """Return whether the rate is known to the precision, with 99 %."""

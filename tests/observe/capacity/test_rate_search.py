@@ -154,6 +154,19 @@ def test_a_plain_server_is_found_and_recovers() -> None:
     assert len(steps) <= MOST_STEPS
 
 
+def test_no_rate_is_believed_below_one_that_was_surely_kept() -> None:
+    search = RateSearch(criteria=CRITERIA, begin_per_s=5.0)
+    steps = [
+        SeenStep(rate_per_s=rate, verdict=verdict(beyond), is_met=beyond < 0.01)
+        for rate, beyond in ((5.0, 0.0), (8.0, 0.004), (20.0, 0.9), (5.2, 0.5), (5.4, 0.5))
+    ]
+    believed = search.belief(steps[:3])
+    assert 8.0 <= believed.rate_per_s <= 20.0
+    contradicted = [steps[1], SeenStep(rate_per_s=12.0, verdict=verdict(0.9), is_met=False)]
+    far = RateSearch(criteria=CRITERIA, begin_per_s=0.5, is_near=True)
+    assert 8.0 <= far.belief(contradicted).rate_per_s <= 12.0
+
+
 def test_a_server_that_does_not_recover_from_an_overload_is_told() -> None:
     was_overloaded = False
 

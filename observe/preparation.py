@@ -96,14 +96,21 @@ async def prepare(
         prompt_source=prompts.source if texts is None else texts.source,
         salt=salt,
         metrics=None if server.metrics is None else await scrape_metrics(client),
-        notes=(
-            *server.notes,
-            *(each.text for each in several_engines(server.info, num_requests=len(workload))),
-            *notes,
-            *plan.notes,
-            *too_long_notes(plan.trace, server.info, limit_of=plan.max_tokens),
-            *_option_notes(plan, settings, server),
-        ),
+        notes=_all_notes(plan, settings, server, of_prompts=notes),
+    )
+
+
+def _all_notes(
+    plan: SendPlan, settings: Settings, server: ServerFacts, *, of_prompts: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Return what the header says of the run before it begins."""
+    return (
+        *server.notes,
+        *(each.text for each in several_engines(server.info, num_requests=len(plan.trace))),
+        *of_prompts,
+        *plan.notes,
+        *too_long_notes(plan.trace, server.info, limit_of=plan.max_tokens),
+        *_option_notes(plan, settings, server),
     )
 
 

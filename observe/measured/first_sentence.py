@@ -9,8 +9,8 @@ from observe.measured.served_load import ServedLoad
 from observe.repeats.mean_of_runs import MeanOfRuns
 from observe.repeats.repeated_load import RepeatedLoad
 from observe.repeats.run_figures import GOOD_SHARE, name_of
+from traces import in_unit, unit_of
 from traces.pages.request_figures import number_text
-from traces.units import in_unit, unit_of
 
 GOOD: Final = 0.99
 """A load with a smaller share of requests within the SLO is outside it."""

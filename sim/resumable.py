@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.config import EngineConfig, Record
 from sim.countable import CHANGED_BY_COUNTING, may_be_counted
@@ -126,24 +127,58 @@ class Engine:
             self._state = with_more_room(self._state)
             table = self._engines()
 
-    def count_to_the_end(self, requests: Requests) -> bool:
-        """Take every step to the end without handing out KV blocks; return whether that was possible.
+    def run_all(self, requests: Requests, until_us: int = FOREVER) -> None:
+        """Take every step that starts before ``until_us``, without handing out KV blocks where that is possible.
 
-        It is far faster, and the bits are the same. ``requests``: all that the engine has. After False it is as before.
+        That is far faster, and the bits are the same. The engine has not begun; ``requests`` is all that it has.
         """
+        before = self._before_counting(requests)
+        if before is not None:
+            if self._count(until_us):
+                return
+            self._bring_back(before)
+        self.advance(until_us)
+
+    def looks(self, requests: Requests, time_us: Int64s) -> NDArray[np.float64]:
+        """Return waiting and running requests, the share of KV blocks in use and the busy µs at each time: [4, T].
+
+        As ``reported``, and of the steps' time what has passed by then (any ``record`` but "none" counts it). The
+        engine has not begun; ``requests`` is all that it has; the times ascend.
+        """
+        rows, times = np.empty((4, len(time_us))), time_us.tolist()
+        before = self._before_counting(requests)
+        if before is not None:
+            if all(self._count(at_us) and self._put_look(at_us, rows[:, i]) for i, at_us in enumerate(times)):
+                return rows
+            self._bring_back(before)
+        for i, at_us in enumerate(times):
+            self.advance(at_us)
+            self._put_look(at_us, rows[:, i])
+        return rows
+
+    def _put_look(self, at_us: int, row: NDArray[np.float64]) -> bool:
+        """Write what is seen at a time to which the engine has come into four numbers; return True."""
+        engine = columns(self._state.engine)[0]
+        clock = engine["clock"]
+        ahead_us = max(int(clock["now_us"]), int(clock["device_free_us"])) - at_us
+        row[:3], row[3] = self.reported(at_us), int(engine["totals"]["busy_us"]) - max(ahead_us, 0)
+        return True
+
+    def _before_counting(self, requests: Requests) -> dict[str, NDArray[Any]] | None:
+        """Return what counting changes, to be brought back if it fails; None where it may not be tried."""
         is_paced = bool(columns(self._state.engine)[0]["settings"]["is_closed_loop"])
         if not self._coalesce or not may_be_counted(self._state, requests, is_paced=is_paced):
-            return False
-        before = {name: getattr(self._state, name).copy() for name in CHANGED_BY_COUNTING}
-        if self._count():
-            return True
+            return None
+        return {name: getattr(self._state, name).copy() for name in CHANGED_BY_COUNTING}
+
+    def _bring_back(self, before: dict[str, NDArray[Any]]) -> None:
+        """Undo what a run did that counted; the logs may keep their room."""
         for name, array in before.items():
             getattr(self._state, name)[...] = array
-        return False
 
-    def _count(self) -> bool:
-        """Take every step to the end without handing out KV blocks; False: they might lack, and the state is lost."""
-        while (reason := run_plain_counted(self._engines(), 0)) == NEEDS_ROOM:
+    def _count(self, until_us: int = FOREVER) -> bool:
+        """Take every step that starts before ``until_us``, blocks counted; False: they might lack; the state is lost."""
+        while (reason := run_plain_counted(self._engines(), 0, until_us)) == NEEDS_ROOM:
             self._state = with_more_room(self._state)
         return reason != LACKS_BLOCKS
 
@@ -184,16 +219,16 @@ class Engine:
 
         Steps were taken up to then. Of a step that ends later only its start is visible.
         """
-        state = self._state
-        clock, queues, last = state.engine[0].clock, state.engine[0].queues, state.engine[0].last_schedule
-        is_in_step = clock.now_us > time_us
-        num_waiting, request = int(queues.num_waiting), int(queues.first_pending)
-        while request != NEVER and state.requests[request].queued_us <= time_us:
-            num_waiting += int(state.requests[request].status == PENDING)  # its client may have gone already
-            request = int(state.requests[request].next_waiting)
-        num_running = int(last.num_running if is_in_step else queues.num_running)
-        num_free = int(last.num_free_blocks if is_in_step else queues.num_free_blocks)
-        return num_waiting, num_running, 1.0 - num_free / (len(state.blocks) - 1)
+        state, requests = self._state, columns(self._state.requests)
+        engine = columns(state.engine)[0]
+        queues = engine["queues"]
+        seen = engine["last_schedule"] if engine["clock"]["now_us"] > time_us else queues
+        num_waiting, request = int(queues["num_waiting"]), int(queues["first_pending"])
+        while request != NEVER and requests[request]["queued_us"] <= time_us:
+            num_waiting += int(requests[request]["status"] == PENDING)  # its client may have gone already
+            request = int(requests[request]["next_waiting"])
+        num_free = int(seen["num_free_blocks"])
+        return num_waiting, int(seen["num_running"]), 1.0 - num_free / (len(state.blocks) - 1)
 
     def outcomes(self) -> Outcomes:
         """Return every request's outcome so far; one that runs or waits is UNFINISHED."""

@@ -173,13 +173,7 @@ def look_at(trace: Trace, twin: TwinConfig, pacing: Pacing, time_us: Floats) -> 
         engine.hold(*pacing.closed_loop, is_capped=False)
     if pacing.max_concurrency is not None:
         engine.hold(pacing.max_concurrency, 0, is_capped=True)
-    rows = np.empty((4, len(time_us)))
-    for place, at_us in enumerate(time_us.astype(np.int64).tolist()):
-        engine.advance(at_us)
-        state = engine.written().state.engine[0]
-        ahead_us = max(int(state.clock.now_us), int(state.clock.device_free_us)) - at_us
-        rows[:, place] = *engine.reported(at_us), int(state.totals.busy_us) - max(ahead_us, 0)
-    waiting, running, kv_frac, busy_us = rows
+    waiting, running, kv_frac, busy_us = engine.looks(requests, time_us.astype(np.int64))
     return Looks(
         requests=requests, time_us=time_us, waiting=waiting, running=running, kv_frac=kv_frac, busy_us=busy_us
     )

@@ -7,18 +7,21 @@ step gives a request its last token, so it is touched when it is admitted, when 
 
 Every step is decided as ``run`` decides it; outcomes, totals, spans and counts of steps are the same bits
 (``tests/sim/engine/counting``). What may be counted, ``sim/countable.py`` says. A run ends here with its last request,
-or, with LACKS_BLOCKS, as soon as the second condition fails; then it has to be begun anew, by ``run``.
+or, with LACKS_BLOCKS, as soon as the second condition fails; then it has to be begun anew, by ``run``. It may be paused
+at a time: then all that an engine tells of itself is there, too (``pause.py``).
 """
 
 from __future__ import annotations
 
 from sim.engine.counting.counted_jump import jump_counted
 from sim.engine.counting.counted_step import duration_counted, schedule_counted, update_counted
+from sim.engine.counting.pause import note_counted, settle
 from sim.engine.dtypes import NEVER
 from sim.engine.kv_offload.waking import has_requests, has_unfinished
 from sim.engine.run import (
     IDLE,
     NEEDS_ROOM,
+    REACHED,
     add_arrivals,
     in_flight,
     nothing_is_in_flight,
@@ -31,8 +34,6 @@ from sim.jit.references import Table
 LACKS_BLOCKS = 4
 """Why ``run_counted`` returned, beside ``run``'s reasons: the cache might not hold a request, nothing more is known."""
 
-_NO_HORIZON = 1 << 62
-
 
 @part
 def has_room_for_spans(s: State) -> bool:
@@ -42,20 +43,25 @@ def has_room_for_spans(s: State) -> bool:
 
 
 @phase
-def count_sync(s: State) -> int:
+def count_sync(s: State, until_us: int) -> int:
     """Schedule, run, update; one batch at a time."""
     clock = s.engine[0].clock
     while has_room_for_spans(s):
+        if clock.now_us >= until_us:
+            return REACHED
         add_arrivals(s, clock.now_us)
         if not has_unfinished(s):
-            if wait_for_arrival(s, _NO_HORIZON) == IDLE:
-                return IDLE
+            answer = wait_for_arrival(s, until_us)
+            if answer != NEVER:
+                return answer
             continue
-        if jump_counted(s, clock.now_us, False) != NEVER:
+        if jump_counted(s, clock.now_us, False, until_us) != NEVER:
+            note_counted(s, clock.now_us, until_us)
             continue
         if not schedule_counted(s, 0):
             return LACKS_BLOCKS
         clock.now_us += duration_counted(s, 0, clock.now_us)
+        note_counted(s, clock.now_us, until_us)
         update_counted(s, 0, clock.now_us)
     return NEEDS_ROOM
 
@@ -83,7 +89,7 @@ def launch_counted(s: State, batch: int) -> None:
 
 
 @part
-def jumps_ahead(s: State) -> bool:
+def jumps_ahead(s: State, until_us: int) -> bool:
     """Schedule batches and give the tokens of their predecessors until something changes; False when nothing can.
 
     At the door one batch is in flight, in which every running request decodes, as in each behind it.
@@ -95,11 +101,12 @@ def jumps_ahead(s: State) -> bool:
     is_even = b.num_first_tokens + b.num_last_tokens + b.num_surplus + b.num_prefill_tokens == 0
     if not is_even or b.num_entries != s.engine[0].counting.num_decodes:
         return False
-    end_us = jump_counted(s, b.exec_end_us, True)
+    end_us = jump_counted(s, b.exec_end_us, True, until_us)
     if end_us == NEVER:
         return False
     b.step = s.engine[0].totals.num_steps - 1
     clock.device_free_us = b.exec_end_us = end_us
+    note_counted(s, end_us, until_us)
     return True
 
 
@@ -112,16 +119,19 @@ def drain_counted(s: State) -> None:
 
 
 @phase
-def count_with_batch_queue(s: State) -> int:
+def count_with_batch_queue(s: State, until_us: int) -> int:
     """Schedule batches while their predecessors run."""
     clock, most = s.engine[0].clock, s.engine[0].settings.max_concurrent_batches
     while has_room_for_spans(s):
+        if clock.now_us >= until_us:
+            return REACHED
         add_arrivals(s, clock.now_us)
         if clock.num_batches == 0 and not has_unfinished(s):
-            if wait_for_arrival(s, _NO_HORIZON) == IDLE:
-                return IDLE
+            answer = wait_for_arrival(s, until_us)
+            if answer != NEVER:
+                return answer
             continue
-        if jumps_ahead(s):
+        if jumps_ahead(s, until_us):
             continue
         if has_requests(s):
             batch = in_flight(s, clock.num_batches)
@@ -135,6 +145,7 @@ def count_with_batch_queue(s: State) -> int:
                 drain_counted(s)
                 continue
             launch_counted(s, batch)
+            note_counted(s, clock.device_free_us, until_us)
             if clock.num_batches < most and (not is_empty or has_requests(s)):
                 continue
         take_oldest_counted(s)
@@ -142,12 +153,14 @@ def count_with_batch_queue(s: State) -> int:
 
 
 @engine_entry
-def run_counted(engines: Table, engine: int) -> int:
-    """Take every step of an engine to its end; return IDLE, NEEDS_ROOM or LACKS_BLOCKS.
+def run_counted(engines: Table, engine: int, until_us: int) -> int:
+    """Take every step of an engine that starts before ``until_us``; return REACHED, IDLE, NEEDS_ROOM or LACKS_BLOCKS.
 
     ``engine``: which row of the table it is.
     """
     s = engine_at(engines, engine)
-    if s.engine[0].settings.max_concurrent_batches > 1:
-        return count_with_batch_queue(s)
-    return count_sync(s)
+    is_queued = s.engine[0].settings.max_concurrent_batches > 1
+    reason = count_with_batch_queue(s, until_us) if is_queued else count_sync(s, until_us)
+    if reason in (REACHED, IDLE):
+        settle(s, until_us)
+    return reason

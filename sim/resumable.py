@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from sim.config import EngineConfig, Record
 from sim.countable import CHANGED_BY_COUNTING, may_be_counted
+from sim.engine import dtypes as dt
 from sim.engine.beginning.first_of_requests import asked_for, with_asked_for
 from sim.engine.beginning.longer_arrays import longer, with_more_room
 from sim.engine.control import hold_requests, join_requests
-from sim.engine.counting.counted_run import LACKS_BLOCKS
+from sim.engine.counting.counted_run import CANNOT_COUNT
 from sim.engine.dtypes import ABORTED, FINISHED, NEVER, PENDING
 from sim.engine.initial_state import first_state, length_limits, request_records, size_for
 from sim.engine.run import NEEDS_ROOM, run
@@ -27,6 +28,28 @@ from sim.setting_faults import check_cadence
 FOREVER = 1 << 62
 
 NO_REQUESTS = np.zeros(0, np.int64)
+
+
+def _words(*names: str) -> Int64s:
+    """Return which words of an engine's record hold these fields: to read them so takes a tenth of the time."""
+    places, fields = [], np.dtype(dt.ENGINE).fields
+    for name in names:
+        record, field = name.split(".")
+        inner, start = fields[record][:2]  # type: ignore[index] # it has fields
+        places.append((start + inner.fields[field][1]) // 8)  # type: ignore[index] # so have its records
+    return np.array(places)
+
+
+_SEEN = _words(
+    "clock.now_us",
+    "queues.num_waiting",
+    "queues.first_pending",
+    "queues.num_running",
+    "queues.num_free_blocks",
+    "last_schedule.num_running",
+    "last_schedule.num_free_blocks",
+)
+_BUSY = _words("clock.now_us", "clock.device_free_us", "totals.busy_us")
 
 
 class Engine:
@@ -158,10 +181,8 @@ class Engine:
 
     def _put_look(self, at_us: int, row: NDArray[np.float64]) -> bool:
         """Write what is seen at a time to which the engine has come into four numbers; return True."""
-        engine = columns(self._state.engine)[0]
-        clock = engine["clock"]
-        ahead_us = max(int(clock["now_us"]), int(clock["device_free_us"])) - at_us
-        row[:3], row[3] = self.reported(at_us), int(engine["totals"]["busy_us"]) - max(ahead_us, 0)
+        now_us, free_us, busy_us = np.frombuffer(self._state.engine, np.int64)[_BUSY].tolist()
+        row[:3], row[3] = self.reported(at_us), busy_us - max(now_us - at_us, free_us - at_us, 0)
         return True
 
     def _before_counting(self, requests: Requests) -> dict[str, NDArray[Any]] | None:
@@ -177,10 +198,10 @@ class Engine:
             getattr(self._state, name)[...] = array
 
     def _count(self, until_us: int = FOREVER) -> bool:
-        """Take every step that starts before ``until_us``, blocks counted; False: they might lack; the state is lost."""
+        """Take every step that starts before ``until_us``, counting blocks; False: that cannot be; all is lost."""
         while (reason := run_plain_counted(self._engines(), 0, until_us)) == NEEDS_ROOM:
             self._state = with_more_room(self._state)
-        return reason != LACKS_BLOCKS
+        return reason != CANNOT_COUNT
 
     # -- reading its state ------------------------------------------------------------------------------------
 
@@ -219,16 +240,16 @@ class Engine:
 
         Steps were taken up to then. Of a step that ends later only its start is visible.
         """
-        state, requests = self._state, columns(self._state.requests)
-        engine = columns(state.engine)[0]
-        queues = engine["queues"]
-        seen = engine["last_schedule"] if engine["clock"]["now_us"] > time_us else queues
-        num_waiting, request = int(queues["num_waiting"]), int(queues["first_pending"])
-        while request != NEVER and requests[request]["queued_us"] <= time_us:
-            num_waiting += int(requests[request]["status"] == PENDING)  # its client may have gone already
-            request = int(requests[request]["next_waiting"])
-        num_free = int(seen["num_free_blocks"])
-        return num_waiting, int(seen["num_running"]), 1.0 - num_free / (len(state.blocks) - 1)
+        words = np.frombuffer(self._state.engine, np.int64)[_SEEN].tolist()
+        now_us, num_waiting, request, *seen = words
+        num_running, num_free = seen[2:] if now_us > time_us else seen[:2]
+        if request != NEVER:
+            requests = columns(self._state.requests)
+            queued_us, status, follower = (requests[name] for name in ("queued_us", "status", "next_waiting"))
+            while request != NEVER and queued_us[request] <= time_us:
+                num_waiting += int(status[request] == PENDING)  # its client may have gone already
+                request = follower[request]
+        return num_waiting, num_running, 1.0 - num_free / (len(self._state.blocks) - 1)
 
     def outcomes(self) -> Outcomes:
         """Return every request's outcome so far; one that runs or waits is UNFINISHED."""

@@ -6,6 +6,7 @@ Each costs what its duration costs; steps of one duration all together cost what
 from __future__ import annotations
 
 from sim.engine.counting.ends import next_end
+from sim.engine.deadlines import next_deadline_us
 from sim.engine.dtypes import NEVER, PENDING
 from sim.engine.log import count_steps, log_span
 from sim.engine.optional.added_time import with_time_added_in_jump
@@ -72,8 +73,9 @@ def looks_before(seen_us: int, duration_us: int, time_us: int) -> int:
 
 @part
 def event_before(s: State, until_us: int) -> int:
-    """Return when the next request comes that may be admitted, or ``until_us`` if that is earlier."""
-    return earlier(next_queued_us(s), until_us) if has_seats(s) else until_us
+    """Return when a request comes that may be admitted, or a client gives up, ``until_us`` at the latest."""
+    event_us = earlier(next_deadline_us(s), until_us)
+    return earlier(next_queued_us(s), event_us) if has_seats(s) else event_us
 
 
 @phase
@@ -136,8 +138,8 @@ def jump_of_unequal_steps(s: State, most: int, start_us: int, is_ahead: bool, un
 def jump_counted(s: State, start_us: int, is_ahead: bool, until_us: int) -> int:
     """Take all steps before the next end and the next admission; return when the last one ends, NEVER if there is none.
 
-    ``start_us``: when the device begins the first. ``until_us``: when none is scheduled any more. ``is_ahead``: a batch in flight ends then. The loop's clock is left
-    where it looks for requests next.
+    ``start_us``: when the device begins the first. ``is_ahead``: a batch in flight ends then. ``until_us``: from when
+    on none is scheduled. The loop's clock is left where it looks for requests next.
     """
     clock, queues = s.engine[0].clock, s.engine[0].queues
     most = steps_before_end(s)

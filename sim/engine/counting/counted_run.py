@@ -1,13 +1,14 @@
 """A whole run while blocks are counted, not handed out: sixty times as fast as ``run`` where nothing else happens.
 
-Two things have to hold. No two requests share a block, so that nothing is found in the prefix cache. And no request can
-lack one: each is admitted only if the cache holds all that the running ones come to need, and it with them. Then no
-request is preempted, and each step computes a token of every request whose prompt is done. It is known beforehand which
-step gives a request its last token, so it is touched when it is admitted, when its prompt is done, and then.
+Three things have to hold. No two requests share a block, so that nothing is found in the prefix cache. No request can
+lack one: each is admitted only if the cache holds all that the running ones come to need, and it with them. And no
+client gives up while it waits. Then no request is preempted or dropped, and each step computes a token of every request
+whose prompt is done. It is known beforehand which step gives a request its last token, so it is touched when it is
+admitted, when its prompt is done, and then.
 
 Every step is decided as ``run`` decides it; outcomes, totals, spans and counts of steps are the same bits
 (``tests/sim/engine/counting``). What may be counted, ``sim/countable.py`` says. A run ends here with its last request,
-or, with LACKS_BLOCKS, as soon as the second condition fails; then it has to be begun anew, by ``run``. It may be paused
+or, with CANNOT_COUNT, as soon as one of the others fails; then it has to be begun anew, by ``run``. It may be paused
 at a time: then all that an engine tells of itself is there, too (``pause.py``).
 """
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 from sim.engine.counting.counted_jump import jump_counted
 from sim.engine.counting.counted_step import duration_counted, schedule_counted, update_counted
 from sim.engine.counting.pause import note_counted, settle
+from sim.engine.deadlines import next_deadline_us
 from sim.engine.dtypes import NEVER
 from sim.engine.kv_offload.waking import has_requests, has_unfinished
 from sim.engine.run import (
@@ -31,8 +33,15 @@ from sim.engine.state import State, engine_at
 from sim.jit.compile import engine_entry, part, phase
 from sim.jit.references import Table
 
-LACKS_BLOCKS = 4
-"""Why ``run_counted`` returned, beside ``run``'s reasons: the cache might not hold a request, nothing more is known."""
+CANNOT_COUNT = 4
+"""Why ``run_counted`` returned, beside ``run``'s reasons: the cache might not hold a request, or a client gave up."""
+
+
+@part
+def has_given_up(s: State) -> bool:
+    """Return whether a client has given up that still waits: its request has to be dropped, wherever it is."""
+    due_us = next_deadline_us(s)
+    return due_us != NEVER and due_us <= s.engine[0].clock.now_us
 
 
 @part
@@ -49,6 +58,8 @@ def count_sync(s: State, until_us: int) -> int:
     while has_room_for_spans(s):
         if clock.now_us >= until_us:
             return REACHED
+        if has_given_up(s):
+            return CANNOT_COUNT
         add_arrivals(s, clock.now_us)
         if not has_unfinished(s):
             answer = wait_for_arrival(s, until_us)
@@ -59,7 +70,7 @@ def count_sync(s: State, until_us: int) -> int:
             note_counted(s, clock.now_us, until_us)
             continue
         if not schedule_counted(s, 0):
-            return LACKS_BLOCKS
+            return CANNOT_COUNT
         clock.now_us += duration_counted(s, 0, clock.now_us)
         note_counted(s, clock.now_us, until_us)
         update_counted(s, 0, clock.now_us)
@@ -125,6 +136,8 @@ def count_with_batch_queue(s: State, until_us: int) -> int:
     while has_room_for_spans(s):
         if clock.now_us >= until_us:
             return REACHED
+        if has_given_up(s):
+            return CANNOT_COUNT
         add_arrivals(s, clock.now_us)
         if clock.num_batches == 0 and not has_unfinished(s):
             answer = wait_for_arrival(s, until_us)
@@ -137,7 +150,7 @@ def count_with_batch_queue(s: State, until_us: int) -> int:
             batch = in_flight(s, clock.num_batches)
             was_idle = nothing_is_in_flight(s)
             if not schedule_counted(s, batch):
-                return LACKS_BLOCKS
+                return CANNOT_COUNT
             is_empty = s.batches[batch].num_entries == 0
             if is_empty and was_idle:
                 s.batches[batch].exec_end_us = clock.now_us
@@ -154,7 +167,7 @@ def count_with_batch_queue(s: State, until_us: int) -> int:
 
 @engine_entry
 def run_counted(engines: Table, engine: int, until_us: int) -> int:
-    """Take every step of an engine that starts before ``until_us``; return REACHED, IDLE, NEEDS_ROOM or LACKS_BLOCKS.
+    """Take every step of an engine that starts before ``until_us``; return REACHED, IDLE, NEEDS_ROOM or CANNOT_COUNT.
 
     ``engine``: which row of the table it is.
     """

@@ -19,6 +19,7 @@ ROOMY = 10_000
 """Blocks that no drawn case comes near."""
 
 counted_cases = cases(closed=None, model=any_model, stopping=True)
+impatient_cases = cases(closed=None, model=any_model, stopping=True, impatient=True)
 
 
 def roomy(case: Case, *, num_blocks: int = ROOMY, host_us: float = 0.0, cap: int = 0) -> Case:
@@ -119,14 +120,14 @@ def test_what_counting_does_not_know_is_refused(counted: list[bool], changes: di
     assert not any(counted)
 
 
-def test_shared_prompts_deadlines_and_records_of_steps_are_refused(counted: list[bool]) -> None:
+def test_shared_prompts_and_records_of_steps_are_refused(counted: list[bool]) -> None:
     case = three()
     requests = case.requests
     shared = replace(requests, hash_offsets=np.array([0, 1, 2, 2]), hash_ids=np.array([0, 0]))
     same_place = replace(
         requests, hash_offsets=np.zeros(3, np.int64), hash_counts=np.array([1, 1, 0]), hash_ids=np.array([0])
     )
-    for changed in (shared, same_place, replace(requests, deadline_us=np.array([-1, 9000, -1]))):
+    for changed in (shared, same_place):
         replace(case, requests=changed).run()
     case.run(record="steps")
     case.run(record="tokens")
@@ -152,9 +153,24 @@ def test_a_horizon_is_counted_up_to(counted: list[bool]) -> None:
     assert cut.num_running == 2
 
 
+@pytest.mark.parametrize("deadline_us, expected", [(9000, True), (300, False)])
+def test_a_run_counts_where_nobody_gives_up(counted: list[bool], deadline_us: int, expected: bool) -> None:
+    case = three()
+    patience = np.array([-1, deadline_us, -1])
+    case = replace(case, requests=replace(case.requests, deadline_us=patience))
+    assert_same_outcomes(case.run().outcomes, case.run(coalesce=False).outcomes)
+    assert counted == [expected]
+
+
+@examples(600)
+@given(impatient_cases, st.sampled_from((0.0, 3.5)), st.sampled_from((0, 0, 2, 5)))
+def test_deadlines_change_nothing_that_is_told(case: Case, host_us: float, cap: int) -> None:
+    assert_same_run(roomy(case, host_us=host_us, cap=cap))
+
+
 @examples(600)
 @given(
-    counted_cases,
+    st.one_of(counted_cases, impatient_cases),
     st.sampled_from((0.0, 0.0, 3.5, 60.0)),
     st.sampled_from((0, 0, 2, 5)),
     st.sampled_from((ROOMY, ROOMY, ROOMY, 40)),
@@ -177,7 +193,7 @@ def test_a_horizon_cuts_where_it_cuts_a_full_run(
     st.integers(1, 12),
     st.sampled_from((1, 4, 16)),
 )
-def test_looks_see_what_they_see_of_a_full_run(  # noqa: PLR0913, PLR0917 - each drawn by itself
+def test_looks_see_what_they_see_of_a_full_run(
     case: Case, host_us: float, cap: int, num_blocks: int, points: int, block_size: int
 ) -> None:
     case = roomy(case.under(block_size=block_size), num_blocks=num_blocks, host_us=host_us, cap=cap)
@@ -190,7 +206,9 @@ def test_looks_see_what_they_see_of_a_full_run(  # noqa: PLR0913, PLR0917 - each
 def _event_times(case: Case) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return when requests come, begin and end: looks fall on the steps' very bounds."""
     outcomes = case.run().outcomes
-    return np.concatenate([outcomes.scheduled_us[:9], outcomes.first_token_us[:9], outcomes.last_token_us[:9]])
+    return np.concatenate(
+        [outcomes.scheduled_us[:9], outcomes.first_token_us[:9], outcomes.last_token_us[:9]]
+    )
 
 
 def _looks(case: Case, times: Any, *, coalesce: bool) -> Any:  # noqa: ANN401 - numpy's arrays

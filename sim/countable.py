@@ -12,7 +12,16 @@ from sim.engine.run_variants import variant_for
 from sim.engine.state import State, columns
 from sim.requests import Requests
 
-CHANGED_BY_COUNTING = ("engine", "requests", "taken_in_us", "batch_sizes", "step_tokens", "step_times")
+CHANGED_BY_COUNTING = (
+    "engine",
+    "requests",
+    "taken_in_us",
+    "deadline_us",
+    "deadlines",
+    "batch_sizes",
+    "step_tokens",
+    "step_times",
+)
 """Arrays whose contents a run that counts changes and another run reads; it uses others for scratch."""
 
 
@@ -32,7 +41,7 @@ def may_be_counted(state: State, requests: Requests, *, is_paced: bool) -> bool:
 
 def _is_simple(settings: Any) -> bool:  # noqa: ANN401 - numpy's record
     """Return whether all that the settings ask for is what a run that counts knows."""
-    unknown = ("log_steps", "log_tokens", "log_completions", "pauses_at_completions", "has_deadlines")
+    unknown = ("log_steps", "log_tokens", "log_completions", "pauses_at_completions")
     return (
         not any(settings[name] for name in unknown)
         and settings["long_prefill_token_threshold"] == 0

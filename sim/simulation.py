@@ -177,8 +177,7 @@ def simulate(
     started = time.thread_time()
     engine = Engine(requests, config, latency, record=record, coalesce=coalesce)
     _hold(engine, closed_loop, max_concurrency)
-    if until_us is not None or not engine.count_to_the_end(requests):
-        engine.advance(FOREVER if until_us is None else until_us)
+    engine.run_all(requests, FOREVER if until_us is None else until_us)
     cpu_s = time.thread_time() - started
     return _simulation(engine, until_us=until_us, cpu_s=cpu_s)
 

@@ -33,14 +33,20 @@ def load_engine(*variants: RunVariant) -> None:
 
     ``variants``: those that will be needed, plain where none is named (``variants_of``).
     """
+    for variant in variants or ("plain",):
+        _load(variant)
+
+
+@cache
+def _load(variant: RunVariant) -> None:
+    """Compile and load a variant of the engine, once in a process."""
     with _without_scipy():
         from sim import compile_engine, is_compiled
 
         tell_when_compiling()
-        for variant in variants or ("plain",):
-            if not is_compiled(variant):  # by this process or, while it waits, by another
-                _tell_of(variant)
-            compile_engine(variant)
+        if not is_compiled(variant):  # by this process or, while it waits, by another
+            _tell_of(variant)
+        compile_engine(variant)
 
 
 @cache
@@ -126,8 +132,8 @@ def prepare_engine(
 
         tell_when_compiling()
         variants = variants_of(twin, trace, takes_any=takes_any)
-        is_ready = all(map(is_compiled, variants))
-    if not has_gateway or not is_ready:
+        is_ready = has_gateway and all(map(is_compiled, variants))
+    if not is_ready:
         load_engine(*variants)
     if has_gateway:
         from sim.cluster import compile_cluster

@@ -260,7 +260,7 @@ class Run(NotebookAnswer):
         if not self.plan.has_gateway:
             from replay.timeline.one_server import server_over_time
 
-            return server_over_time(self.plan.asked, self.twin, self.plan.pacing, self.simulation)
+            return server_over_time(self.fleet.work.requests, self.twin, self.plan.pacing, self.simulation)
         found = stretches(self.fleet, self.twin.peaks)
         return None if found is None else summarize_over_time(found, self.fleet, self.cluster)
 
@@ -272,7 +272,11 @@ class Run(NotebookAnswer):
 
             plan, done = self.plan, self.simulation
             return watched(
-                plan.asked, plan.twin, plan.pacing, duration_us=done.duration_us, outcomes=done.outcomes
+                self.fleet.work.requests,
+                plan.twin,
+                plan.pacing,
+                duration_us=done.duration_us,
+                outcomes=done.outcomes,
             )
         from replay.timeline.watch_fleet import watched_fleet
 

@@ -17,14 +17,12 @@ from replay.cluster.over_time import (
 )
 from replay.timeline.watch_engine import look_at
 from sim import Status
-from traces import prompt_tokens
 
 if TYPE_CHECKING:
     from replay.cluster.over_time import OverTime
     from replay.trace.pacing import Pacing
     from replay.twin.twin_config import TwinConfig
-    from sim import Simulation
-    from traces import Trace
+    from sim import Requests, Simulation
 
 Floats = NDArray[np.float64]
 
@@ -33,23 +31,28 @@ NAME = "0"
 
 
 def server_over_time(
-    trace: Trace, twin: TwinConfig, pacing: Pacing, simulation: Simulation, *, ends_us: Floats | None = None
+    requests: Requests,
+    twin: TwinConfig,
+    pacing: Pacing,
+    simulation: Simulation,
+    *,
+    ends_us: Floats | None = None,
 ) -> OverTime | None:
     """Return the JSON's series of one server, which is simulated once more for it; None of a run that took no time.
 
-    ``ends_us``: of the stretches, ascending, the run's end the last; None: as many equal ones as a short cluster's run
-    has.
+    ``requests``: as they reached the server. ``ends_us``: of the stretches, ascending, the run's end the last; None: as
+    many equal ones as a short cluster's run has.
     """
     if simulation.duration_us == 0:
         return None
     if ends_us is None:
         ends_us = np.unique(np.ceil(np.arange(1, POINTS + 1) * (simulation.duration_us / POINTS)))
-    seen, outcomes = look_at(trace, twin, pacing, ends_us), simulation.outcomes
-    here = np.zeros(len(trace), np.int32)
+    seen, outcomes = look_at(requests, twin, pacing, ends_us), simulation.outcomes
+    here = np.zeros(len(requests), np.int32)
     pool_of = np.zeros(1, np.int64)
     num_blocks = float(twin.engine.num_gpu_blocks - 1) if twin.engine.num_gpu_blocks else np.nan
     done_us = np.where(outcomes.status == Status.OK, outcomes.last_token_us, -1)
-    served = ServingInstances(outcomes=outcomes, instance=here, prompt_tokens=prompt_tokens(trace))
+    served = ServingInstances(outcomes=outcomes, instance=here, prompt_tokens=requests.prompt_tokens)
     found = Stretches(
         time_us=ends_us,
         waiting=seen.waiting[:, None],

@@ -12,13 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.cluster.waiting_causes import OwnCauses, Resource, head_at, own_causes
-from replay.trace.client_network import at_server, client_network
-from replay.trace.pacing import Pacing, paced_requests
 from sim import Engine, Outcomes, Requests, Status
 
 if TYPE_CHECKING:
+    from replay.trace.pacing import Pacing
     from replay.twin.twin_config import TwinConfig
-    from traces import Trace
 
 POINTS = 400
 FULL = 0.9
@@ -147,10 +145,8 @@ def head_need_frac(
 class Looks:
     """One engine at some times: requests that wait and run, the share of its KV blocks in use, its steps' time so far.
 
-    All float64 [T], times in µs. Of a step in progress only its start is visible. ``requests``: what it was sent.
+    All float64 [T], times in µs. Of a step in progress only its start is visible.
     """
-
-    requests: Requests
 
     time_us: Floats
     waiting: Floats
@@ -159,34 +155,22 @@ class Looks:
     busy_us: Floats
 
 
-def look_at(trace: Trace, twin: TwinConfig, pacing: Pacing, time_us: Floats) -> Looks:
-    """Return one engine's state at these times, ascending; it is simulated once more, with pauses."""
-    paced = paced_requests(
-        trace,
-        pacing,
-        block_size=twin.engine.hash_block_size,
-        hash_lookahead=twin.engine.num_hash_lookahead_tokens,
-    )
-    requests = at_server(paced, client_network(trace, pacing))
+def look_at(requests: Requests, twin: TwinConfig, pacing: Pacing, time_us: Floats) -> Looks:
+    """Return one engine's state at these times, ascending; it is simulated once more, with pauses.
+
+    ``requests``: as they reached the server.
+    """
     engine = Engine(requests, twin.engine, twin.latency, record="spans")  # which counts the busy time
     if pacing.closed_loop is not None:
         engine.hold(*pacing.closed_loop, is_capped=False)
     if pacing.max_concurrency is not None:
         engine.hold(pacing.max_concurrency, 0, is_capped=True)
-    rows = np.empty((4, len(time_us)))
-    for place, at_us in enumerate(time_us.astype(np.int64).tolist()):
-        engine.advance(at_us)
-        state = engine.written().state.engine[0]
-        ahead_us = max(int(state.clock.now_us), int(state.clock.device_free_us)) - at_us
-        rows[:, place] = *engine.reported(at_us), int(state.totals.busy_us) - max(ahead_us, 0)
-    waiting, running, kv_frac, busy_us = rows
-    return Looks(
-        requests=requests, time_us=time_us, waiting=waiting, running=running, kv_frac=kv_frac, busy_us=busy_us
-    )
+    waiting, running, kv_frac, busy_us = engine.looks(requests, time_us.astype(np.int64))
+    return Looks(time_us=time_us, waiting=waiting, running=running, kv_frac=kv_frac, busy_us=busy_us)
 
 
 def watched(
-    trace: Trace,
+    requests: Requests,
     twin: TwinConfig,
     pacing: Pacing,
     *,
@@ -198,16 +182,16 @@ def watched(
 
     ``outcomes``: of the run, which tell what the head of the queue needed.
     """
-    seen = look_at(trace, twin, pacing, _times(duration_us, points))
+    seen = look_at(requests, twin, pacing, _times(duration_us, points))
     engine = twin.engine
     num_seats = engine.max_num_seqs
     need, own = None, OwnCauses()
     if outcomes is not None:
         everyone = np.ones(len(outcomes.status), np.bool_)
-        own = own_causes(seen.requests, outcomes, everyone, engine, seen.time_us.astype(np.int64))
+        own = own_causes(requests, outcomes, everyone, engine, seen.time_us.astype(np.int64))
         need = head_need_frac(
             outcomes,
-            seen.requests.prompt_tokens,
+            requests.prompt_tokens,
             seen.time_us,
             block_size=engine.block_size,
             num_blocks=engine.num_gpu_blocks,

@@ -6,12 +6,13 @@ Each costs what its duration costs; steps of one duration all together cost what
 from __future__ import annotations
 
 from sim.engine.counting.ends import next_end
+from sim.engine.deadlines import next_deadline_us
 from sim.engine.dtypes import NEVER, PENDING
 from sim.engine.log import count_steps, log_span
 from sim.engine.optional.added_time import with_time_added_in_jump
 from sim.engine.state import State
 from sim.engine.step_time.step_duration import blackbox_us, take_step
-from sim.engine.waiting import next_queued_us, note_taken_in
+from sim.engine.waiting import earlier, next_queued_us, note_taken_in
 from sim.jit.compile import part, phase
 from sim.latency.batch import sums_of_decodes
 from sim.latency.latency_model import BLACKBOX
@@ -70,15 +71,22 @@ def looks_before(seen_us: int, duration_us: int, time_us: int) -> int:
     return ENDLESS if duration_us == 0 else (time_us - seen_us + duration_us - 1) // duration_us
 
 
+@part
+def event_before(s: State, until_us: int) -> int:
+    """Return when a request comes that may be admitted, or a client gives up, ``until_us`` at the latest."""
+    event_us = earlier(next_deadline_us(s), until_us)
+    return earlier(next_queued_us(s), event_us) if has_seats(s) else event_us
+
+
 @phase
-def jump_of_equal_steps(s: State, most: int, seen_us: int, duration_us: int) -> int:
+def jump_of_equal_steps(s: State, most: int, seen_us: int, duration_us: int, until_us: int) -> int:
     """Take up to ``most`` steps of one duration; return how many.
 
-    ``seen_us``: when the first gives its tokens, and the loop looks for requests next; it does after each.
+    ``seen_us``: when the first gives its tokens, and the loop looks for requests next; it does after each, and begins
+    none from ``until_us`` on.
     """
-    num_steps, request = most, s.engine[0].queues.first_pending
-    if has_seats(s) and request != NEVER:
-        num_steps = min(most, 1 + looks_before(seen_us, duration_us, s.requests[request].queued_us))
+    num_steps = min(most, 1 + looks_before(seen_us, duration_us, event_before(s, until_us)))
+    request = s.engine[0].queues.first_pending
     last_us = seen_us + (num_steps - 1) * duration_us
     while request != NEVER and s.requests[request].queued_us <= last_us:
         num_looks = looks_before(seen_us, duration_us, s.requests[request].queued_us)
@@ -92,14 +100,14 @@ def jump_of_equal_steps(s: State, most: int, seen_us: int, duration_us: int) -> 
 
 
 @phase
-def jump_of_unequal_steps(s: State, most: int, start_us: int, is_ahead: bool) -> int:
+def jump_of_unequal_steps(s: State, most: int, start_us: int, is_ahead: bool, until_us: int) -> int:
     """Take up to ``most`` steps whose durations the latency model says one by one; as ``jump_counted``."""
     clock, totals, c = s.engine[0].clock, s.engine[0].totals, s.engine[0].counting
-    event_us = next_queued_us(s) if has_seats(s) else NEVER
+    event_us = event_before(s, until_us)
     request = s.engine[0].queues.first_pending
     num_steps = num_equal = num_spaced = first_us = space_us = before_us = given_us = 0
     most = min(most, len(s.ends_us) - 1)
-    while num_steps < most and (num_steps == 0 or event_us == NEVER or given_us < event_us):
+    while num_steps < most and (num_steps == 0 or given_us < event_us):
         sums = sums_of_decodes(c.num_decodes, c.context_tokens + num_steps * c.num_decodes)
         step_us = with_time_added_in_jump(s, take_step(s, sums, start_us, totals.num_steps + num_steps))
         num_steps += 1
@@ -127,20 +135,20 @@ def jump_of_unequal_steps(s: State, most: int, start_us: int, is_ahead: bool) ->
 
 
 @phase
-def jump_counted(s: State, start_us: int, is_ahead: bool) -> int:
+def jump_counted(s: State, start_us: int, is_ahead: bool, until_us: int) -> int:
     """Take all steps before the next end and the next admission; return when the last one ends, NEVER if there is none.
 
-    ``start_us``: when the device begins the first. ``is_ahead``: a batch in flight ends then. The loop's clock is left
-    where it looks for requests next.
+    ``start_us``: when the device begins the first. ``is_ahead``: a batch in flight ends then. ``until_us``: from when
+    on none is scheduled. The loop's clock is left where it looks for requests next.
     """
     clock, queues = s.engine[0].clock, s.engine[0].queues
     most = steps_before_end(s)
     if most <= 0:
         return NEVER
     if s.engine[0].settings.latency_kind != BLACKBOX:
-        return jump_of_unequal_steps(s, most, start_us, is_ahead)
+        return jump_of_unequal_steps(s, most, start_us, is_ahead, until_us)
     duration_us = with_time_added_in_jump(s, blackbox_us(s.latency, 0, queues.num_running))
     seen_us = start_us if is_ahead else start_us + duration_us
-    num_steps = jump_of_equal_steps(s, most, seen_us, duration_us)
+    num_steps = jump_of_equal_steps(s, most, seen_us, duration_us, until_us)
     clock.now_us = seen_us + (num_steps - 1) * duration_us
     return start_us + num_steps * duration_us

@@ -1,24 +1,29 @@
 """A whole run while blocks are counted, not handed out: sixty times as fast as ``run`` where nothing else happens.
 
-Two things have to hold. No two requests share a block, so that nothing is found in the prefix cache. And no request can
-lack one: each is admitted only if the cache holds all that the running ones come to need, and it with them. Then no
-request is preempted, and each step computes a token of every request whose prompt is done. It is known beforehand which
-step gives a request its last token, so it is touched when it is admitted, when its prompt is done, and then.
+Three things have to hold. No two requests share a block, so that nothing is found in the prefix cache. No request can
+lack one: each is admitted only if the cache holds all that the running ones come to need, and it with them. And no
+client gives up while it waits. Then no request is preempted or dropped, and each step computes a token of every request
+whose prompt is done. It is known beforehand which step gives a request its last token, so it is touched when it is
+admitted, when its prompt is done, and then.
 
 Every step is decided as ``run`` decides it; outcomes, totals, spans and counts of steps are the same bits
 (``tests/sim/engine/counting``). What may be counted, ``sim/countable.py`` says. A run ends here with its last request,
-or, with LACKS_BLOCKS, as soon as the second condition fails; then it has to be begun anew, by ``run``.
+or, with CANNOT_COUNT, as soon as one of the others fails; then it has to be begun anew, by ``run``. It may be paused
+at a time: then all that an engine tells of itself is there, too (``pause.py``).
 """
 
 from __future__ import annotations
 
 from sim.engine.counting.counted_jump import jump_counted
 from sim.engine.counting.counted_step import duration_counted, schedule_counted, update_counted
+from sim.engine.counting.pause import note_counted, settle
+from sim.engine.deadlines import next_deadline_us
 from sim.engine.dtypes import NEVER
 from sim.engine.kv_offload.waking import has_requests, has_unfinished
 from sim.engine.run import (
     IDLE,
     NEEDS_ROOM,
+    REACHED,
     add_arrivals,
     in_flight,
     nothing_is_in_flight,
@@ -28,10 +33,15 @@ from sim.engine.state import State, engine_at
 from sim.jit.compile import engine_entry, part, phase
 from sim.jit.references import Table
 
-LACKS_BLOCKS = 4
-"""Why ``run_counted`` returned, beside ``run``'s reasons: the cache might not hold a request, nothing more is known."""
+CANNOT_COUNT = 4
+"""Why ``run_counted`` returned, beside ``run``'s reasons: the cache might not hold a request, or a client gave up."""
 
-_NO_HORIZON = 1 << 62
+
+@part
+def has_given_up(s: State) -> bool:
+    """Return whether a client has given up that still waits: its request has to be dropped, wherever it is."""
+    due_us = next_deadline_us(s)
+    return due_us != NEVER and due_us <= s.engine[0].clock.now_us
 
 
 @part
@@ -42,20 +52,27 @@ def has_room_for_spans(s: State) -> bool:
 
 
 @phase
-def count_sync(s: State) -> int:
+def count_sync(s: State, until_us: int) -> int:
     """Schedule, run, update; one batch at a time."""
     clock = s.engine[0].clock
     while has_room_for_spans(s):
+        if clock.now_us >= until_us:
+            return REACHED
+        if has_given_up(s):
+            return CANNOT_COUNT
         add_arrivals(s, clock.now_us)
         if not has_unfinished(s):
-            if wait_for_arrival(s, _NO_HORIZON) == IDLE:
-                return IDLE
+            answer = wait_for_arrival(s, until_us)
+            if answer != NEVER:
+                return answer
             continue
-        if jump_counted(s, clock.now_us, False) != NEVER:
+        if jump_counted(s, clock.now_us, False, until_us) != NEVER:
+            note_counted(s, clock.now_us, until_us)
             continue
         if not schedule_counted(s, 0):
-            return LACKS_BLOCKS
+            return CANNOT_COUNT
         clock.now_us += duration_counted(s, 0, clock.now_us)
+        note_counted(s, clock.now_us, until_us)
         update_counted(s, 0, clock.now_us)
     return NEEDS_ROOM
 
@@ -83,7 +100,7 @@ def launch_counted(s: State, batch: int) -> None:
 
 
 @part
-def jumps_ahead(s: State) -> bool:
+def jumps_ahead(s: State, until_us: int) -> bool:
     """Schedule batches and give the tokens of their predecessors until something changes; False when nothing can.
 
     At the door one batch is in flight, in which every running request decodes, as in each behind it.
@@ -95,11 +112,12 @@ def jumps_ahead(s: State) -> bool:
     is_even = b.num_first_tokens + b.num_last_tokens + b.num_surplus + b.num_prefill_tokens == 0
     if not is_even or b.num_entries != s.engine[0].counting.num_decodes:
         return False
-    end_us = jump_counted(s, b.exec_end_us, True)
+    end_us = jump_counted(s, b.exec_end_us, True, until_us)
     if end_us == NEVER:
         return False
     b.step = s.engine[0].totals.num_steps - 1
     clock.device_free_us = b.exec_end_us = end_us
+    note_counted(s, end_us, until_us)
     return True
 
 
@@ -112,22 +130,27 @@ def drain_counted(s: State) -> None:
 
 
 @phase
-def count_with_batch_queue(s: State) -> int:
+def count_with_batch_queue(s: State, until_us: int) -> int:
     """Schedule batches while their predecessors run."""
     clock, most = s.engine[0].clock, s.engine[0].settings.max_concurrent_batches
     while has_room_for_spans(s):
+        if clock.now_us >= until_us:
+            return REACHED
+        if has_given_up(s):
+            return CANNOT_COUNT
         add_arrivals(s, clock.now_us)
         if clock.num_batches == 0 and not has_unfinished(s):
-            if wait_for_arrival(s, _NO_HORIZON) == IDLE:
-                return IDLE
+            answer = wait_for_arrival(s, until_us)
+            if answer != NEVER:
+                return answer
             continue
-        if jumps_ahead(s):
+        if jumps_ahead(s, until_us):
             continue
         if has_requests(s):
             batch = in_flight(s, clock.num_batches)
             was_idle = nothing_is_in_flight(s)
             if not schedule_counted(s, batch):
-                return LACKS_BLOCKS
+                return CANNOT_COUNT
             is_empty = s.batches[batch].num_entries == 0
             if is_empty and was_idle:
                 s.batches[batch].exec_end_us = clock.now_us
@@ -135,6 +158,7 @@ def count_with_batch_queue(s: State) -> int:
                 drain_counted(s)
                 continue
             launch_counted(s, batch)
+            note_counted(s, clock.device_free_us, until_us)
             if clock.num_batches < most and (not is_empty or has_requests(s)):
                 continue
         take_oldest_counted(s)
@@ -142,12 +166,14 @@ def count_with_batch_queue(s: State) -> int:
 
 
 @engine_entry
-def run_counted(engines: Table, engine: int) -> int:
-    """Take every step of an engine to its end; return IDLE, NEEDS_ROOM or LACKS_BLOCKS.
+def run_counted(engines: Table, engine: int, until_us: int) -> int:
+    """Take every step of an engine that starts before ``until_us``; return REACHED, IDLE, NEEDS_ROOM or CANNOT_COUNT.
 
     ``engine``: which row of the table it is.
     """
     s = engine_at(engines, engine)
-    if s.engine[0].settings.max_concurrent_batches > 1:
-        return count_with_batch_queue(s)
-    return count_sync(s)
+    is_queued = s.engine[0].settings.max_concurrent_batches > 1
+    reason = count_with_batch_queue(s, until_us) if is_queued else count_sync(s, until_us)
+    if reason in (REACHED, IDLE):
+        settle(s, until_us)
+    return reason

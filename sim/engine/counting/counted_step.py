@@ -40,7 +40,7 @@ def may_lack_blocks(s: State, request: int) -> bool:
     """Return whether the cache might not hold a request beside all that run, each with all that it comes to need."""
     settings, queues, c = s.engine[0].settings, s.engine[0].queues, s.engine[0].counting
     kept_free = settings.watermark_blocks if queues.num_running > 0 else 0
-    return c.num_blocks + num_blocks_needed(s, request) + kept_free > queues.num_free_blocks
+    return c.num_blocks + num_blocks_needed(s, request) + kept_free > len(s.blocks) - 1
 
 
 @phase

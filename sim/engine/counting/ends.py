@@ -10,7 +10,7 @@ from sim.engine.dtypes import NEVER
 from sim.engine.state import State
 from sim.jit.compile import part
 
-_PUSHES = 1 << 32
+PUSHES = 1 << 32
 """A key is a step times this, and how many requests were pushed before."""
 
 
@@ -18,7 +18,7 @@ _PUSHES = 1 << 32
 def push_end(s: State, step: int, request: int) -> None:
     """Note in which step, counted by ``num_scheduled``, a request's last token is computed."""
     c = s.engine[0].counting
-    key, at = step * _PUSHES + c.num_pushed, c.num_ends
+    key, at = step * PUSHES + c.num_pushed, c.num_ends
     c.num_pushed += 1
     c.num_ends += 1
     while at > 0:
@@ -33,7 +33,7 @@ def push_end(s: State, step: int, request: int) -> None:
 @part
 def next_end(s: State) -> int:
     """Return the step of the next end; there must be one."""
-    return s.preempted[0] // _PUSHES
+    return s.preempted[0] // PUSHES
 
 
 @part

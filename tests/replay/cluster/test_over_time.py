@@ -206,7 +206,7 @@ def test_one_server_over_time_is_a_cluster_of_one(
     found = stretches(run, twin.peaks)
     assert found is not None
     expected = summarize_over_time(found, run, twin.cluster)
-    assert server_over_time(trace, twin, pacing, simulation, ends_us=found.time_us) == expected
+    assert server_over_time(run.work.requests, twin, pacing, simulation, ends_us=found.time_us) == expected
 
 
 def test_one_server_s_json_has_what_it_did_over_time(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim import Blackbox, EngineConfig, Simulation, Simulator, simulate
-from sim.resumable import Engine
+from sim.resumable import FOREVER, Engine
 from tests.examples import examples
 from tests.sim.strategies import Case, any_model, assert_same_outcomes, cases, requests_of
 
@@ -19,6 +19,10 @@ ROOMY = 10_000
 """Blocks that no drawn case comes near."""
 
 counted_cases = cases(closed=None, model=any_model, stopping=True)
+impatient_cases = cases(closed=None, model=any_model, stopping=True, impatient=True).map(
+    lambda case: case.under(max_model_len=4096)
+)
+"""With deadlines; no request is refused, so that closed loops are counted, too."""
 
 
 def roomy(case: Case, *, num_blocks: int = ROOMY, host_us: float = 0.0, cap: int = 0) -> Case:
@@ -38,15 +42,15 @@ def roomy(case: Case, *, num_blocks: int = ROOMY, host_us: float = 0.0, cap: int
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Return a list to which each call of ``count_to_the_end`` adds its answer."""
+    """Return a list to which each run that tries to count adds whether it could."""
     answers: list[bool] = []
-    original = Engine.count_to_the_end
+    original = Engine._count
 
-    def noted(self: Engine, requests: Any) -> bool:  # noqa: ANN401 - handed on
-        answers.append(original(self, requests))
+    def noted(self: Engine, until_us: int = FOREVER) -> bool:
+        answers.append(original(self, until_us))
         return answers[-1]
 
-    monkeypatch.setattr(Engine, "count_to_the_end", noted)
+    monkeypatch.setattr(Engine, "_count", noted)
     return answers
 
 
@@ -119,14 +123,14 @@ def test_what_counting_does_not_know_is_refused(counted: list[bool], changes: di
     assert not any(counted)
 
 
-def test_shared_prompts_deadlines_and_records_of_steps_are_refused(counted: list[bool]) -> None:
+def test_shared_prompts_and_records_of_steps_are_refused(counted: list[bool]) -> None:
     case = three()
     requests = case.requests
     shared = replace(requests, hash_offsets=np.array([0, 1, 2, 2]), hash_ids=np.array([0, 0]))
     same_place = replace(
         requests, hash_offsets=np.zeros(3, np.int64), hash_counts=np.array([1, 1, 0]), hash_ids=np.array([0])
     )
-    for changed in (shared, same_place, replace(requests, deadline_us=np.array([-1, 9000, -1]))):
+    for changed in (shared, same_place):
         replace(case, requests=changed).run()
     case.run(record="steps")
     case.run(record="tokens")
@@ -140,14 +144,80 @@ def test_a_cache_that_might_run_full_is_noticed_and_nothing_is_lost(counted: lis
     case = three(block_size=16)
     tight = case.under(num_gpu_blocks=5)  # two requests hold two blocks each; the null block is one
     assert_same_outcomes(tight.run().outcomes, tight.run(coalesce=False).outcomes)
-    assert counted[0]
     tighter = case.under(num_gpu_blocks=4)
     assert_same_outcomes(tighter.run().outcomes, tighter.run(coalesce=False).outcomes)
-    assert not counted[2]
+    assert counted == [True, False]
 
 
-def test_a_horizon_is_no_end(counted: list[bool]) -> None:
+def test_a_horizon_is_counted_up_to(counted: list[bool]) -> None:
     case = three()
     cut = simulate(case.requests, case.config, case.latency, until_us=300)
-    assert not any(counted)
+    assert counted == [True]
     assert cut.num_running == 2
+
+
+@pytest.mark.parametrize("deadline_us, expected", [(9000, True), (300, False)])
+def test_a_run_counts_where_nobody_gives_up(counted: list[bool], deadline_us: int, expected: bool) -> None:
+    case = three()
+    patience = np.array([-1, deadline_us, -1])
+    case = replace(case, requests=replace(case.requests, deadline_us=patience))
+    assert_same_outcomes(case.run().outcomes, case.run(coalesce=False).outcomes)
+    assert counted == [expected]
+
+
+@examples(600)
+@given(impatient_cases, st.sampled_from((0.0, 3.5)), st.sampled_from((0, 0, 2, 5)))
+def test_deadlines_change_nothing_that_is_told(case: Case, host_us: float, cap: int) -> None:
+    assert_same_run(roomy(case, host_us=host_us, cap=cap))
+
+
+@examples(600)
+@given(
+    st.one_of(counted_cases, impatient_cases),
+    st.sampled_from((0.0, 0.0, 3.5, 60.0)),
+    st.sampled_from((0, 0, 2, 5)),
+    st.sampled_from((ROOMY, ROOMY, ROOMY, 40)),
+    st.integers(1, 99),
+)
+def test_a_horizon_cuts_where_it_cuts_a_full_run(
+    case: Case, host_us: float, cap: int, num_blocks: int, percent: int
+) -> None:
+    case = roomy(case, num_blocks=num_blocks, host_us=host_us, cap=cap)
+    horizon_us = max(case.run().duration_us * percent // 100, 1)
+    assert_same_run(replace(case, until_us=horizon_us))
+
+
+@examples(600)
+@given(
+    counted_cases,
+    st.sampled_from((0.0, 0.0, 3.5, 60.0)),
+    st.sampled_from((0, 0, 2, 5)),
+    st.sampled_from((ROOMY, ROOMY, ROOMY, 40)),
+    st.integers(1, 12),
+    st.sampled_from((1, 4, 16)),
+)
+def test_looks_see_what_they_see_of_a_full_run(
+    case: Case, host_us: float, cap: int, num_blocks: int, points: int, block_size: int
+) -> None:
+    case = roomy(case.under(block_size=block_size), num_blocks=num_blocks, host_us=host_us, cap=cap)
+    duration_us = case.run().duration_us
+    times = np.unique(np.concatenate([np.arange(points) * duration_us // points, _event_times(case)]))
+    fast, full = (_looks(case, times, coalesce=coalesce) for coalesce in (True, False))
+    np.testing.assert_array_equal(fast, full)
+
+
+def _event_times(case: Case) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return when requests come, begin and end: looks fall on the steps' very bounds."""
+    outcomes = case.run().outcomes
+    return np.concatenate(
+        [outcomes.scheduled_us[:9], outcomes.first_token_us[:9], outcomes.last_token_us[:9]]
+    )
+
+
+def _looks(case: Case, times: Any, *, coalesce: bool) -> Any:  # noqa: ANN401 - numpy's arrays
+    engine = Engine(case.requests, case.config, case.latency, record="spans", coalesce=coalesce)
+    if case.closed_loop is not None:
+        engine.hold(*case.closed_loop, is_capped=False)
+    if case.max_concurrency is not None:
+        engine.hold(case.max_concurrency, 0, is_capped=True)
+    return engine.looks(case.requests, times[times > 0])

@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 ERROR = 0.003
 """The chance of a look to be wrong on each side at a server exactly at its limit, were its worth known. It is not: on
-queues at 90 % load 2 to 3 % of looks were (docs/how-to/find-the-capacity-of-a-server.md)."""
+queues at 90 % load some 5 % of looks were (docs/how-to/find-the-capacity-of-a-server.md)."""
 FEWEST = 2 * NUM_BATCHES
 
 

@@ -106,15 +106,18 @@ def fit(  # noqa: PLR0913 - what a fit can be told
     extended model's coefficients; what holds of any transformer stands in for the rest. ``physics``: of this server,
     another candidate of ``auto``, unless physics is configured, as the tables of a profile are that are configured;
     None: the model or the GPU is not known. ``tiles``: factors of this server's products (``sim.Extended.tiles``),
-    which make one more; empty: not known. Raises TraceError if the traces have too few finished requests. Raises
-    ConfigError if physics or a profile is configured, no model is named, and an argument does not apply to such a fit:
-    it draws nothing (no ``seed``), and its priors are its configured coefficients.
+    which make one more; empty: not known. Raises TraceError if the traces have too few finished requests, or one has
+    none. Raises ConfigError if physics or a profile is configured, no model is named, and an argument does not apply to
+    such a fit: it draws nothing (no ``seed``), and its priors are its configured coefficients.
     """
     started, config = time.monotonic(), without_derived_launch(twin_of(config))
     traces = sorted(traces, key=_content)
     num_requests = sum(trace.num_used for trace in traces)
     if num_requests < MIN_REQUESTS:
         raise TraceError(f"fit: got {num_requests} finished requests, expected at least {MIN_REQUESTS}")
+    empty = next((trace.name for trace in traces if trace.num_used == 0), None)
+    if empty is not None:
+        raise TraceError(f"{empty}: got no finished request, expected some in each trace of a fit")
     if config.latency.fitting is Fitting.NEARBY and latency_model is None:
         _check_known(config.latency, names, infer_async=infer_async, priors=priors or {})
         return fit_known([ServedTrace(trace=trace, config=config) for trace in traces], report=report)[0]

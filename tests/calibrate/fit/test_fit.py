@@ -125,6 +125,13 @@ def test_too_few_requests_are_refused() -> None:
         fitted([observed(workload(10, rate=5, seed=7))])
 
 
+def test_a_trace_whose_requests_all_failed_is_refused() -> None:
+    good, bad = observed(workload(60, rate=5, seed=7)), observed(workload(12, rate=5, seed=8))
+    failed = bad.with_columns(status=["error"] * 12, error_message=["refused"] * 12)
+    with pytest.raises(TraceError, match="got no finished request, expected some in each trace of a fit"):
+        fitted([good, failed])
+
+
 def test_only_the_chosen_requests_enter_the_loss() -> None:
     trace = observed(workload(60, rate=5, seed=8))
     chosen = np.arange(60) < 30

@@ -55,7 +55,10 @@ def test_what_runs_at_once_is_what_runs_from_event_to_event(
     assert ours.split is theirs.split is ours.attempts is theirs.attempts is None
     one, other = ours.instances[0], theirs.instances[0]
     for field in fields(one):
-        if field.name != "written":
+        if field.name not in (
+            "written",
+            "num_jumps",
+        ):  # what runs at once may be counted, which jumps less often
             assert getattr(one, field.name) == getattr(other, field.name), field.name
     mine, its = (each.written.inter_token_latencies() for each in (one, other))
     np.testing.assert_array_equal(mine.p99_us, its.p99_us)

@@ -137,7 +137,7 @@ ROOMS = {
     "starting": Room(
         modules=(
             "replay/twin/start/manifests.py",
-            "replay/twin/start/image_tags.py",
+            "replay/twin/start/container_tags.py",
             "replay/twin/start/shell_words.py",
             "replay/twin/start/several_engines.py",
         ),

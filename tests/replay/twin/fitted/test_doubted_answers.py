@@ -76,6 +76,7 @@ NO_ANSWER = {
     "calibrate models": "judges latency models itself",
     "config show": "shows the file, not what it predicts",
     "predictor train": "its profile is measured kernels",
+    "observe": "begins a search on the server itself, whose answers count",
     "serve": "tells it as it starts; its answers are in vLLM's words",
     "trace convert": "its source is a file of another tool",
     "validate": "makes a twin, and judges it",

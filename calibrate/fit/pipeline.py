@@ -112,12 +112,7 @@ def fit(  # noqa: PLR0913 - what a fit can be told
     """
     started, config = time.monotonic(), without_derived_launch(twin_of(config))
     traces = sorted(traces, key=_content)
-    num_requests = sum(trace.num_used for trace in traces)
-    if num_requests < MIN_REQUESTS:
-        raise TraceError(f"fit: got {num_requests} finished requests, expected at least {MIN_REQUESTS}")
-    empty = next((trace.name for trace in traces if trace.num_used == 0), None)
-    if empty is not None:
-        raise TraceError(f"{empty}: got no finished request, expected some in each trace of a fit")
+    num_requests = _enough_requests(traces)
     if config.latency.fitting is Fitting.NEARBY and latency_model is None:
         _check_known(config.latency, names, infer_async=infer_async, priors=priors or {})
         return fit_known([ServedTrace(trace=trace, config=config) for trace in traces], report=report)[0]
@@ -153,6 +148,17 @@ def configured_model(task: Task) -> Refined:
         simpler = search_extended(task, heads, found, TERMS[FLOOR])
         found = search_extended(task, heads, found, task.latency.fit_terms, simpler=simpler)
     return found.on(found.objective.on(task.traces), report=task.report)
+
+
+def _enough_requests(traces: Sequence[FitTrace]) -> int:
+    """Return how many requests the traces have for the loss. Raises TraceError for too few, or for none in one."""
+    num_requests = sum(trace.num_used for trace in traces)
+    if num_requests < MIN_REQUESTS:
+        raise TraceError(f"fit: got {num_requests} finished requests, expected at least {MIN_REQUESTS}")
+    empty = next((trace.name for trace in traces if trace.num_used == 0), None)
+    if empty is not None:
+        raise TraceError(f"{empty}: got no finished request, expected some in each trace of a fit")
+    return num_requests
 
 
 def selected_model(task: Task) -> Fit:

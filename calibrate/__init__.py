@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from calibrate.calibration_run import compare_with_simulated, compare_with_twin
     from calibrate.command import read_traces
     from calibrate.commands.question import ModelScores, score_models
-    from calibrate.compare.bootstrap import Estimate
     from calibrate.compare.metric_errors import Bootstrap, MetricErrors
     from calibrate.compare.metric_errors import compare as compare_pairs
     from calibrate.compare.pair import Pairs
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from calibrate.report.report_folder import write_report
     from calibrate.runs.question import ComparedRuns, compare_files
     from calibrate.written.save import defaults_entry, write_config, write_defaults
+    from traces.findings.bootstrap import Estimate
 
 __all__ = [
     "Bootstrap",
@@ -99,7 +99,7 @@ _HOMES = {
     "Bootstrap": ("calibrate.compare.metric_errors", "Bootstrap"),
     "Calibration": ("calibrate.findings", "Calibration"),
     "Coefficient": ("calibrate.fit.uncertainty", "Coefficient"),
-    "Estimate": ("calibrate.compare.bootstrap", "Estimate"),
+    "Estimate": ("traces.findings.bootstrap", "Estimate"),
     "Fit": ("calibrate.fit.result", "Fit"),
     "MetricErrors": ("calibrate.compare.metric_errors", "MetricErrors"),
     "Options": ("calibrate.findings", "Options"),

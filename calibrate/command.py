@@ -305,8 +305,8 @@ def summarise(calibration: Calibration, report: Path, *, is_stdout_free: bool) -
         print_table(results, table)
     for each in calibration.traces:
         if each.saturation.state != "stable":
-            said = f"{each.source.name}: {each.saturation.state} load: {each.saturation.reason}"
-            say(said, err=not is_stdout_free)
+            word = "overloaded" if each.is_saturated else "perhaps overloaded"
+            say(f"{each.source.name}: {word}: {each.saturation.reason}", err=not is_stdout_free)
     say(headline(calibration), err=not is_stdout_free)
     if calibration.fit is not None:
         say(fit_line(calibration.fit), err=not is_stdout_free)

@@ -14,7 +14,6 @@ from calibrate.compare.network import NetworkFigures
 from calibrate.compare.pair import PairBy, Pairs
 from calibrate.compare.phases import Origin
 from calibrate.compare.rates import Counters, Rate
-from calibrate.compare.saturation import Saturation
 from calibrate.compare.served import RateCurve
 from calibrate.compare.strata import Stratum
 from calibrate.compare.worst_requests import WorstRequest
@@ -23,6 +22,7 @@ from calibrate.flags.shown import Shown
 from calibrate.run_to_run.bands import MetricBand
 from calibrate.run_to_run.server_pace import RunToRun
 from traces.facts import NotebookAnswer
+from traces.findings.saturation import Saturation
 from traces.strict.arguments import ANY_SEED, TEXT, Count, check_fields
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from calibrate.compare.bootstrap import Estimate
+from traces.findings.bootstrap import Estimate
 
 METRIC_NAMES = {
     "ttft_us": "TTFT",

@@ -12,9 +12,9 @@ from calibrate.compare.network import client_view, server_view
 from calibrate.compare.pair import LATENCIES, PHASES, Pairs, Side, pair_sides, side_of
 from calibrate.compare.phases import simulated_phases
 from calibrate.compare.rates import Counters
-from calibrate.compare.saturation import saturation_of
 from calibrate.findings import Compared, NamedTrace, Options, Role
 from calibrate.run_to_run.twin_runs import runs_again
+from traces.findings.saturation import saturation_of
 
 if TYPE_CHECKING:
     from replay import TwinConfig

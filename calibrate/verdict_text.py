@@ -204,13 +204,10 @@ def _of_capacity(calibration: Calibration, which: str) -> str:
         return "No error can be told: every run was overloaded, and no throughput is known on both sides."
     within = number_format.percent(abs(off))
     metric = f"served output tokens/s, {number_format.percent(off, signed=True)}{which}"
-    said = f"{_subject(calibration, within)} ({metric}). Every run was overloaded: "
     reasons = [*_far_means(calibration, which), *_clients(calibration)]
-    if reasons:
-        said = f"{_doubt(reasons)} {said}TTFT and E2E depend on how long a run lasts."
-    else:
-        said += "latencies were not tested."
-    return " ".join([said, *_refuted(calibration)])
+    first = _doubt(reasons) if reasons else "Only throughput was tested: every run was overloaded."
+    why = ["TTFT and E2E depend on how long an overloaded run lasts."] if reasons else []
+    return " ".join([first, f"{_subject(calibration, within)} ({metric}).", *why, *_refuted(calibration)])
 
 
 def _doubt(reasons: Sequence[str]) -> str:

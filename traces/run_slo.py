@@ -10,11 +10,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.errors import ConfigError
+from traces.errors import ConfigError, quoted
 from traces.peers.peer_metrics import own_limit
 from traces.strict.arguments import ANY_TEXT, takes
 from traces.strict.limits import MOST_S
-from traces.units import parse_seconds
+from traces.units import BadTimeError, parse_seconds
 
 RUN_METRICS: Final = ("ttft", "tpot", "itl", "e2e")
 """Metrics that may be limited. ITL is over all gaps between tokens, the others are over requests."""
@@ -75,13 +75,13 @@ def parse_run_slo(text: str, *, tell: Callable[[str], None] | None = None) -> tu
 
 def limit_us(name: str, value: str) -> float:
     """Return the time, µs; a bare number is refused, since most users would mean ms and elsewhere it is seconds."""
-    from typer import BadParameter
-
     value = value.strip()
     try:
         seconds = parse_seconds(value)
-    except BadParameter as error:
-        raise ConfigError(f"--slo {name}: {error.message}") from error
+    except BadTimeError:
+        raise ConfigError(
+            f"--slo {name}: got {quoted(value)}, expected a time with a unit (500ms, 2m)"
+        ) from None
     if not LEAST_S <= seconds <= MOST_S:
         raise ConfigError(f"--slo {name}: got {value!r}, expected a time > 0, from 1us to {MOST_S:.3g}s")
     if not value[-1].isalpha():

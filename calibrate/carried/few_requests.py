@@ -17,7 +17,6 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from calibrate.carried.carried_model import has_floor
-from calibrate.compare.bootstrap import Floats
 from calibrate.fit.objective.coefficients import coefficients_in
 from calibrate.fit.objective.fit_trace import LATENCIES, FitTrace
 from calibrate.fit.objective.objective import NOISE, log_ratio
@@ -31,6 +30,7 @@ from calibrate.run_to_run.normal_quantiles import half_width
 from sim import EngineConfig, LatencyModel
 from sim.latency import Fitting
 from traces import TraceError
+from traces.findings.bootstrap import Floats
 
 if TYPE_CHECKING:
     from replay import TwinConfig

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from calibrate.compare.bootstrap import Estimate
 from calibrate.gate.checks import EQUIVALENCE, PER_REQUEST, RATE_LIMITED, ratio_distance
 from calibrate.gate.verdict import Baseline
 from calibrate.report.document import SCHEMA_VERSION
 from traces import ConfigError, cut
+from traces.findings.bootstrap import Estimate
 from traces.strict.json_text import finite, parse_value
 
 Json = Mapping[str, Any]

@@ -13,10 +13,10 @@ from traces.strict.tell import say_text, tell
 
 if TYPE_CHECKING:
     from calibrate.commands.options import CostOptions
-    from calibrate.compare.bootstrap import Estimate
     from calibrate.fit.paired_runs import GuidedCost, HostCost
     from replay import TwinConfig
     from traces import Trace
+    from traces.findings.bootstrap import Estimate
 
 
 def fit_guided_cost(runs: tuple[Path, Path], asked: CostOptions) -> None:

@@ -8,7 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.compare.bootstrap import (
+from calibrate.compare.gaps import Basis, one_basis
+from calibrate.compare.pair import LATENCIES, Pairs
+from calibrate.compare.samples import WeightedSample, spread_of
+from traces.findings.bootstrap import (
     LEVEL,
     MIN_REQUESTS,
     REPLICATES,
@@ -20,9 +23,6 @@ from calibrate.compare.bootstrap import (
     resamples,
     weighted_sums,
 )
-from calibrate.compare.gaps import Basis, one_basis
-from calibrate.compare.pair import LATENCIES, Pairs
-from calibrate.compare.samples import WeightedSample, spread_of
 from traces.strict.arguments import ANY_SEED, Count, Number, check_fields
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from calibrate.compare.bootstrap import Floats
 from traces import ConfigError
+from traces.findings.bootstrap import Floats
 
 if TYPE_CHECKING:
     from traces import Trace

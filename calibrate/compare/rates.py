@@ -9,7 +9,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from calibrate.compare.bootstrap import (
+from calibrate.compare.metric_errors import Bootstrap
+from calibrate.compare.pair import Pairs
+from traces.findings.bootstrap import (
     MIN_REQUESTS,
     Estimate,
     Floats,
@@ -19,8 +21,6 @@ from calibrate.compare.bootstrap import (
     over_resamples,
     weighted_sums,
 )
-from calibrate.compare.metric_errors import Bootstrap
-from calibrate.compare.pair import Pairs
 
 RATES = (
     "request_throughput",

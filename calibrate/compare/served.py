@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from calibrate.compare.bootstrap import Floats
 from calibrate.compare.pair import Pairs
 from traces import ConfigError, mean_rate_per_s
+from traces.findings.bootstrap import Floats
 
 if TYPE_CHECKING:
     from replay import TwinConfig

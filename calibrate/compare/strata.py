@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from calibrate.compare.bootstrap import MIN_REQUESTS, Estimate
 from calibrate.compare.metric_errors import Bootstrap, relative_errors
 from calibrate.compare.pair import KINDS, Pairs, take
+from traces.findings.bootstrap import MIN_REQUESTS, Estimate
 
 BY = ("prompt_tokens", "output_tokens", "in_flight", "window_s")
 METRICS = ("ttft_us", "tpot_us", "e2e_us")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrate.compare.bootstrap import finite
 from calibrate.compare.pair import PHASES, Pairs
 from calibrate.compare.phases import split
+from traces.findings.bootstrap import finite
 
 MOST = 10
 

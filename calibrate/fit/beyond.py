@@ -15,7 +15,6 @@ import numpy as np
 from scipy.special import log_ndtr, ndtri_exp
 
 from calibrate import number_format
-from calibrate.compare.bootstrap import LEVEL, Floats
 from calibrate.fit.objective.fit_trace import FitTrace
 from calibrate.fit.objective.priors import MEMORY, SLOWDOWN, THRESHOLD, Prior
 from calibrate.fit.objective.simulated_trace import simulated
@@ -23,6 +22,7 @@ from calibrate.fit.result import Fit
 from calibrate.fit.uncertainty import Coefficient
 from sim import Extended
 from sim.latency import Fitting
+from traces.findings.bootstrap import LEVEL, Floats
 
 if TYPE_CHECKING:
     from replay.twin.fitted import FittedRange

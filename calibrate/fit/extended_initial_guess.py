@@ -12,12 +12,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from calibrate.compare.bootstrap import Floats
 from calibrate.fit.initial_guess import decoding_together
 from calibrate.fit.objective.fit_trace import FitTrace
 from calibrate.fit.objective.objective import FitObjective
 from calibrate.fit.objective.priors import Prior
 from sim import Extended
+from traces.findings.bootstrap import Floats
 
 FLOOR_SHARES = (0.0, 0.5, 0.85)
 """Shares of a quiet step's time that are reading weights."""

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from calibrate.compare.bootstrap import Floats
 from calibrate.fit.objective.exposure import exposure_columns
 from calibrate.fit.objective.fit_trace import FitTrace
 from calibrate.fit.objective.objective import FitObjective
+from traces.findings.bootstrap import Floats
 
 QUIET_STEPS = 5.0
 """A quiet TTFT is no more than this many steps: the rest is due to the queue."""

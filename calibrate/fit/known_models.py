@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from calibrate.compare.bootstrap import Floats
 from calibrate.fit.gauss_newton import SHARES, STAIRCASE
 from calibrate.fit.objective.fit_trace import FitTrace
 from calibrate.fit.objective.many_runs import THREADS
@@ -31,6 +30,7 @@ from calibrate.run_to_run.normal_quantiles import half_width
 from sim import LatencyModel
 from sim.latency import Fitting
 from traces import ConfigError, TraceError
+from traces.findings.bootstrap import Floats
 
 if TYPE_CHECKING:
     from calibrate.fit.model_selection import Held, Predictor

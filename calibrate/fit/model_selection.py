@@ -16,12 +16,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.compare.bootstrap import Floats
 from calibrate.fit.gauss_newton import steps_without
 from calibrate.fit.objective.fit_trace import LOSS_METRICS, FitTrace
 from calibrate.fit.objective.many_runs import latencies_around
 from calibrate.fit.objective.objective import log_ratio, robust
 from calibrate.fit.refinement import Refined
+from traces.findings.bootstrap import Floats
 
 Asked = Literal["auto", "blackbox", "extended"]
 """What a free fit may be asked for."""

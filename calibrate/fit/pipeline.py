@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibrate.compare.bootstrap import Floats
 from calibrate.fit.extended_initial_guess import blackbox_within, extended_starts, further_starts
 from calibrate.fit.initial_guess import LEAST, blackbox_starts, configured
 from calibrate.fit.known_models import (
@@ -72,6 +71,7 @@ from replay.twin import name_of, twin_of, without_derived_launch
 from sim import Blackbox, Extended, LatencyModel, Physics
 from sim.latency import Fitting
 from traces import ConfigError, TraceError
+from traces.findings.bootstrap import Floats
 
 if TYPE_CHECKING:
     from replay import TwinConfig

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from calibrate.compare.bootstrap import Floats
 from calibrate.fit.gauss_newton import GaussNewtonEnd, gauss_newton
 from calibrate.fit.objective.coefficients import COEFFICIENTS, EXTENDED_FITTED
 from calibrate.fit.objective.many_runs import CLOSE_BY, loss_around, num_requests
@@ -25,6 +24,7 @@ from calibrate.fit.response_surface import (
 )
 from calibrate.fit.search import Report
 from calibrate.fit.uncertainty import flat_surface, uncertainty
+from traces.findings.bootstrap import Floats
 
 LAST_STEPS = 2
 """Steps after the noise was measured again."""

@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from calibrate.compare.bootstrap import Floats
 from calibrate.fit.model_selection import ComparedModel
 from calibrate.fit.uncertainty import Coefficient
 from calibrate.run_to_run.server_pace import STATED
 from replay.twin.fitted import MOST, Pace
 from traces.facts import NotebookAnswer
+from traces.findings.bootstrap import Floats
 
 if TYPE_CHECKING:
     from replay import TwinConfig

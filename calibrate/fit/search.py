@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from calibrate.compare.bootstrap import Floats
 from calibrate.fit.gauss_newton import GaussNewtonEnd, gauss_newton
 from calibrate.fit.objective.objective import FitObjective
+from traces.findings.bootstrap import Floats
 
 FOLLOWED = 4
 """Starts that the search continues from: those with the lowest loss."""

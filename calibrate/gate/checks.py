@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from calibrate import number_format
-from calibrate.compare.bootstrap import Estimate
 from calibrate.compare.metric_errors import STATISTICS, MetricErrors
 from calibrate.compare.rates import Rate
 from calibrate.compare.strata import Stratum
+from traces.findings.bootstrap import Estimate
 
 Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from calibrate.compare.bootstrap import Estimate
 from calibrate.gate.checks import DRIFT, Check, ErrorLimit, check
+from traces.findings.bootstrap import Estimate
 
 COEFFICIENTS = tuple(
     f"{kind}{number}" for kind, most in (("alpha", 3), ("beta", 5)) for number in range(most + 1)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from calibrate.compare.bootstrap import Estimate
 from calibrate.compare.metric_errors import MetricErrors
 from calibrate.compare.rates import RATES, Rate
 from calibrate.compare.strata import Stratum
 from calibrate.gate.checks import Check, ErrorLimit, Outcome, check_metric, check_rate, check_strata, reach
 from traces import ExitCode
+from traces.findings.bootstrap import Estimate
 
 EXIT_CODES: Mapping[Outcome, int] = {
     "PASS": ExitCode.DONE,

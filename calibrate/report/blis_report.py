@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrate.compare.bootstrap import Floats
 from calibrate.findings import Calibration
+from traces.findings.bootstrap import Floats
 
 Json = dict[str, Any]
 

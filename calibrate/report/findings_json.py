@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from calibrate.compare.bootstrap import Estimate
 from calibrate.compare.engine_steps import StepErrors
 from calibrate.compare.metric_errors import MetricErrors
 from calibrate.compare.phases import PHASE_NAMES, Origin
 from calibrate.compare.rates import Rate
-from calibrate.compare.saturation import Saturation
 from calibrate.compare.served import RateCurve, RatePoint
 from calibrate.compare.strata import Stratum
 from calibrate.compare.worst_requests import WorstRequest
@@ -20,6 +18,8 @@ from calibrate.findings import Calibration
 from calibrate.gate.checks import Check
 from calibrate.gate.verdict import Verdict
 from calibrate.report.suggested_runs import SuggestedRun
+from traces.findings.bootstrap import Estimate
+from traces.findings.saturation import Saturation
 
 Json = dict[str, Any]
 

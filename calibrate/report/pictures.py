@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from calibrate import number_format
-from calibrate.compare.bootstrap import Floats
 from calibrate.compare.gaps import one_basis
 from calibrate.compare.metric_errors import METRICS
 from calibrate.compare.pair import Pairs
 from calibrate.compare.samples import WeightedSample
 from traces import pages
+from traces.findings.bootstrap import Floats
 
 CDF_POINTS = 300
 MEDIAN_BINS = 14

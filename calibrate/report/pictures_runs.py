@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from calibrate import number_format
-from calibrate.compare.bootstrap import Floats
 from calibrate.compare.engine_steps import StepErrors
 from calibrate.compare.pair import Pairs
 from calibrate.compare.phases import PHASE_NAMES, Origin
@@ -15,6 +14,7 @@ from calibrate.compare.served import CURVE_OF, RateCurve
 from calibrate.compare.worst_requests import WorstRequest
 from calibrate.report.pictures import CDF_POINTS, SIDES, unit_of
 from traces import pages
+from traces.findings.bootstrap import Floats
 
 RATE_BINS = 40
 PHASE_CLASSES = tuple(f"phase-{name.removesuffix('_phase_us')}" for name in PHASE_NAMES)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from calibrate import number_format
-from calibrate.compare.bootstrap import Estimate
 from calibrate.compare.metric_errors import MetricErrors
 from calibrate.compare.phases import PHASE_NAMES
 from calibrate.compare.rates import Rate
@@ -20,6 +19,7 @@ from calibrate.fit.result import Fit
 from calibrate.fit.uncertainty import Coefficient
 from calibrate.run_to_run.bands import MetricBand
 from traces.facts import Fact, count
+from traces.findings.bootstrap import Estimate
 
 TextTable = tuple[list[str], list[list[str]]]
 

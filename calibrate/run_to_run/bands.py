@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.compare.bootstrap import LEVEL
 from calibrate.compare.pair import LATENCIES, Pairs
+from traces.findings.bootstrap import LEVEL
 
 Floats = NDArray[np.float64]
 

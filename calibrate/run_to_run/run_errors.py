@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from calibrate.compare.bootstrap import MIN_REQUESTS, Floats
 from calibrate.compare.pair import Pairs
+from traces.findings.bootstrap import MIN_REQUESTS, Floats
 
 METRICS = ("ttft_us", "tpot_us", "e2e_us")
 STATISTICS = ("mean", "p99")

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.compare.bootstrap import generator_of
 from calibrate.compare.pair import LATENCIES
 from calibrate.run_to_run.normal_quantiles import normal_quantiles
 from replay import paced
 from sim import Requests
+from traces.findings.bootstrap import generator_of
 
 if TYPE_CHECKING:
     from replay import TwinConfig

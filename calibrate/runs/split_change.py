@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibrate.compare.bootstrap import (
+from calibrate.run_to_run.run_errors import METRICS, STATISTICS, own_errors, statistics_of
+from calibrate.run_to_run.server_pace import RunToRun, recorded_spreads, run_to_run
+from traces.findings.bootstrap import (
     MIN_REQUESTS,
     REPLICATES,
     Estimate,
@@ -26,8 +28,6 @@ from calibrate.compare.bootstrap import (
     quantile_rows,
     weighted_sums,
 )
-from calibrate.run_to_run.run_errors import METRICS, STATISTICS, own_errors, statistics_of
-from calibrate.run_to_run.server_pace import RunToRun, recorded_spreads, run_to_run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from calibrate import number_format
-from calibrate.compare.bootstrap import LEVEL, Estimate
 from calibrate.runs.split_change import LEAST, SplitChange, SplitPart
+from traces.findings.bootstrap import LEVEL, Estimate
 
 NOTES = (
     f"change = load x server; in brackets {LEVEL:.0%} intervals; ~: may be chance, or the twin's own error",

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from calibrate import number_format
-from calibrate.compare.bootstrap import LEVEL, Estimate
 from calibrate.runs.two_runs import Difference, OneSide, TwoRuns
 from traces.facts import AlignedRows, AnswerPart
+from traces.findings.bootstrap import LEVEL, Estimate
 from traces.strict.escape import terminal
 
 NAMES = {

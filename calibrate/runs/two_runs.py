@@ -12,19 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibrate.compare.bootstrap import (
-    MIN_REQUESTS,
-    REPLICATES,
-    Estimate,
-    Floats,
-    block_length,
-    generator_of,
-    interval,
-    over_resamples,
-    quantile_rows,
-    weighted_sums,
-)
-from calibrate.compare.saturation import Saturation, saturation_of
 from calibrate.run_to_run.server_pace import recorded_spreads
 from traces import (
     cut_short_note,
@@ -37,6 +24,19 @@ from traces import (
     send_or_arrival_us,
     without_warmup,
 )
+from traces.findings.bootstrap import (
+    MIN_REQUESTS,
+    REPLICATES,
+    Estimate,
+    Floats,
+    block_length,
+    generator_of,
+    interval,
+    over_resamples,
+    quantile_rows,
+    weighted_sums,
+)
+from traces.findings.saturation import Saturation, saturation_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

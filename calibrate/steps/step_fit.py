@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, least_squares
 
-from calibrate.compare.bootstrap import Floats, block_length, generator_of, over_resamples
 from calibrate.fit.initial_guess import robust_nnls
 from calibrate.fit.objective.coefficients import EXTENDED_FITTED, MOST, decimals_of
 from calibrate.fit.objective.objective import robust
@@ -26,6 +25,7 @@ from calibrate.run_to_run.normal_quantiles import deviation_of_median
 from calibrate.steps.step_model import predicted_us
 from calibrate.steps.step_series import StepSeries
 from sim import Blackbox, Extended
+from traces.findings.bootstrap import Floats, block_length, generator_of, over_resamples
 
 NAMES = ("beta0", "beta1", "beta2", *EXTENDED_FITTED)
 NOISE = 0.04

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from calibrate.compare.bootstrap import Floats
 from calibrate.steps.step_series import StepSeries
 from sim import Extended
 from sim.latency import throttled_us
+from traces.findings.bootstrap import Floats
 
 US_PER_S = 1e6
 

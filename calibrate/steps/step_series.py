@@ -9,9 +9,9 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.compare.bootstrap import Floats
 from sim import StepBatch
 from traces import TraceError
+from traces.findings.bootstrap import Floats
 from traces.steps import LoggedSteps
 
 Int64s = NDArray[np.int64]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibrate.compare.bootstrap import Floats
 from calibrate.fit.objective.coefficients import decimals_of
 from calibrate.fit.objective.fit_trace import LOSS_METRICS, FitTrace
 from calibrate.fit.objective.objective import FitObjective
@@ -17,6 +16,7 @@ from calibrate.fit.refinement import descend
 from calibrate.fit.search import Report
 from calibrate.fit.uncertainty import Coefficient, coefficients_of, flat_surface, uncertainty
 from traces import TraceError
+from traces.findings.bootstrap import Floats
 
 if TYPE_CHECKING:
     from replay import TwinConfig

@@ -301,7 +301,7 @@ class _LiveSearch:
 def _line_of(step: LiveStep, criteria: Sequence[Criterion]) -> str:
     """Return a step's result in a line."""
     seen, verdict = step.seen, step.seen.verdict
-    sure = "surely " if verdict.is_met is not None else ""
+    sure = "surely " if verdict.is_met is not None else "probably "
     said = f"{sure}within the SLO" if seen.is_met else f"{sure}not within the SLO: {verdict.broken(criteria)}"
     judged = f"{verdict.num_judged:,} of {step.num_sent:,} requests judged"
     return f"{step.name}: {said} ({judged}, {step.duration_s:,.0f} s)"

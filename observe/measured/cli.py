@@ -49,7 +49,7 @@ def report(
     from traces.console.slo_gate import NO_LIMITS
     from traces.strict.tell import tell_note
 
-    found = report_runs(traces, slo_us=parse_slo(slo, tell=tell_note) if slo else {})
+    found = report_runs(traces, slo_us={} if slo is None else parse_slo(slo, tell=tell_note))
     if gate.least is not None and all(each.goodput is None for each in found.loads):
         raise ConfigError(NO_LIMITS)
     page = output or (traces[0] / "report.html" if traces[0].is_dir() else _beside(traces[0]))

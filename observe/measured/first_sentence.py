@@ -10,6 +10,7 @@ from observe.repeats.mean_of_runs import MeanOfRuns
 from observe.repeats.repeated_load import RepeatedLoad
 from observe.repeats.run_figures import GOOD_SHARE, name_of
 from traces import in_unit, unit_of
+from traces.findings.run_findings import OVERLOADED
 from traces.pages.request_figures import number_text
 
 GOOD: Final = 0.99
@@ -22,10 +23,9 @@ def first_sentence(runs: Sequence[ServedLoad], loads: Sequence[RepeatedLoad]) ->
     """Return it of runs, in ascending order of their loads, and of the same grouped into loads."""
     first = runs[0]
     if len(runs) == 1:
-        return (
-            f"{first.summary.num_requests:,} requests, {number_text(first.summary.request_throughput)} answered per "
-            "second"
-        )
+        overloaded = "Overloaded: " if any(each.kind == OVERLOADED for each in first.summary.findings) else ""
+        answered = number_text(first.summary.request_throughput)
+        return f"{overloaded}{first.summary.num_requests:,} requests, {answered} answered per second"
     by = " users" if first.summary.concurrency else "/s"
     if len(loads) == 1:
         figures = loads[0].figures()

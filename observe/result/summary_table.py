@@ -8,6 +8,7 @@ from typing import Any
 from observe.result.json_document import ClientSummary, Distribution, ObservedSummary
 from traces import AS_DRAWN, Attainment, Goodput, four_digits, precision_rows, tail_text
 from traces.facts import AlignedRows, AnswerPart, TermRows, terminal_lines
+from traces.findings.run_findings import OVERLOADED
 
 _SHOWN_ERRORS = 5
 _COLUMN = 9
@@ -29,6 +30,7 @@ def summary_parts(summary: ObservedSummary) -> list[AnswerPart]:
     facts = [
         ("requests", ", ".join([counts or "none", *_further(summary, unsent)])),
         ("rate", _rate_line(summary)),
+        *_overload(summary),
         ("throughput", f"{four_digits(summary['request_throughput'])} requests/s"),
         ("", f"{four_digits(summary['output_token_throughput'])} output tokens/s"),
         *_tail(summary),
@@ -56,6 +58,11 @@ def summary_parts(summary: ObservedSummary) -> list[AnswerPart]:
     figures = AlignedRows([head, *(_row(*each) for each in shown)], [-label, *[_COLUMN] * 5])
     known = precision_rows(summary["p99_precision"])
     return [TermRows(facts), *errors, figures, *([TermRows(known)] if known else [])]
+
+
+def _overload(summary: ObservedSummary) -> list[tuple[str, str]]:
+    is_overloaded = any(each["kind"] == OVERLOADED for each in summary["findings"])
+    return [("verdict", "OVERLOADED: more is sent than is answered")] if is_overloaded else []
 
 
 def _tail(summary: ObservedSummary) -> list[tuple[str, str]]:

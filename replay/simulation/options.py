@@ -303,7 +303,7 @@ def simulation_options(
             itl=run.written.itl,
             operator_times=run.operator_times,
             measured=parse_measured(run.measure, run.warmup_frac),
-            slo_us=parse_slo(run.slo, tell=tell_note) if run.slo else {},
+            slo_us={} if run.slo is None else parse_slo(run.slo, tell=tell_note),
             horizon_us=parse_horizon(run.horizon),
             decides=run.written.decisions is not None,
             counterfactual=run.router.counterfactual,

@@ -10,6 +10,7 @@ import numpy as np
 
 from traces.findings.cold_start import cold_start
 from traces.findings.late_client import early_us, ttft_too_long_us
+from traces.findings.saturation import saturation_of
 from traces.findings.warm_cache import warm_cache
 from traces.header import RunFinding
 from traces.measured.finish_reasons import failure_status
@@ -34,6 +35,7 @@ NO_USAGE: Final = "no_usage"
 HIDDEN: Final = "hidden_reasoning"
 ENGINES: Final = "several_engines"
 LATE: Final = "late_client"
+OVERLOADED: Final = "overloaded"
 
 KINDS: Final = {
     HELD_BACK: "events of an answer that came all in one read: TTFT, TPOT and ITL of these answers are empty",
@@ -46,6 +48,7 @@ KINDS: Final = {
     NO_USAGE: "answers whose tokens the server did not count, or counted as 0",
     LATE: "a client that was late: the first token may have come earlier than its time says",
     ENGINES: "several engines that answer behind one address",
+    OVERLOADED: "more was sent than answered, so that latencies grew as long as the run lasted",
 }
 """Every kind of finding, and what it says."""
 
@@ -66,6 +69,7 @@ def findings_of(trace: Trace) -> tuple[RunFinding, ...]:
     counted = without_warmup(trace)
     shape = stream_shape(counted)
     found = [
+        *_overloaded(counted),
         *_streams(counted, shape),
         *_failed(counted),
         *_short(counted),
@@ -93,6 +97,17 @@ def marked(trace: Trace) -> Trace:
 def found_in(header: Header, kind: str) -> RunFinding | None:
     """Return the header's finding of a kind."""
     return next((each for each in header.findings if each.kind == kind), None)
+
+
+def _overloaded(trace: Trace) -> list[RunFinding]:
+    found = saturation_of(trace)
+    if found.state != "saturated" or found.unserved_frac.value is None:  # all at once: a backlog by design
+        return []
+    text = (
+        f"the server was overloaded: {found.reason}. TTFT and E2E grow as long as such a run lasts; only its "
+        "throughput is the server's own"
+    )
+    return [RunFinding(kind=OVERLOADED, num=found.backlog or 0, of=found.n, text=text)]
 
 
 def _streams(trace: Trace, shape: StreamShape) -> list[RunFinding]:

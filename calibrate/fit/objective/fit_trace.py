@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.compare.bootstrap import Floats
 from calibrate.compare.engine_steps import EngineSteps
 from calibrate.compare.pair import side_of
-from calibrate.compare.saturation import saturation_of
 from calibrate.fit.objective.exposure import Timeline
 from replay.twin import twin_of
 from sim import EngineConfig, Requests, Simulator
+from traces.findings.bootstrap import Floats
+from traces.findings.saturation import saturation_of
 from traces.strict.arguments import TEXT, TRACE, TWIN, Count, takes
 
 if TYPE_CHECKING:

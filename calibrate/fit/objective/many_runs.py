@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from calibrate.compare.bootstrap import Floats
 from calibrate.fit.objective.objective import FitObjective
 from calibrate.fit.objective.simulated_trace import SimulatedTrace
+from traces.findings.bootstrap import Floats
 
 THREADS = 2
 """Simulations at a time; the engine runs without the interpreter's lock."""

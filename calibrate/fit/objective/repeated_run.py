@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibrate.compare.bootstrap import Floats
 from sim import Extended, Requests, Status, simulate
 from sim.latency import Fitting
 from traces import latencies_us
+from traces.findings.bootstrap import Floats
 
 if TYPE_CHECKING:
     from replay import Pacing, TwinConfig

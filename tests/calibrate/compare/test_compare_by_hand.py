@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from calibrate.compare import bootstrap, metric_errors
+from calibrate.compare import metric_errors
 from calibrate.compare.gaps import Gaps, gaps_of
 from calibrate.compare.metric_errors import Bootstrap, compare
 from calibrate.compare.network import NetworkFigures, client_view, server_view
@@ -21,6 +21,7 @@ from tests.calibrate.known_servers import observed, workload
 from tests.calibrate.sides import no_gaps, side
 from tests.traces.made import small_trace
 from traces import ClosedLoop
+from traces.findings import bootstrap
 from traces.metrics import pooled_itl_us
 
 # -- rates ------------------------------------------------------------------------------------------------------

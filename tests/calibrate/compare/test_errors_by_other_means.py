@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr, wasserstein_distance
 
-from calibrate.compare.bootstrap import Estimate, block_length, interval
 from calibrate.compare.metric_errors import Bootstrap, compare, correlation
 from calibrate.compare.pair import Pairs, pair_sides
 from calibrate.compare.samples import WeightedSample
 from calibrate.gate.checks import ErrorLimit, check
 from calibrate.gate.drift import relative_drift
 from tests.calibrate.sides import regular_gaps, side
+from traces.findings.bootstrap import Estimate, block_length, interval
 
 N = 60
 IDS = [str(row) for row in range(N)]

@@ -11,14 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import ks_2samp, rankdata, wasserstein_distance
 
-from calibrate.compare import bootstrap, metric_errors
-from calibrate.compare.bootstrap import (
-    Floats,
-    _last_significant_lag,
-    block_length,
-    quantile_rows,
-    weighted_sums,
-)
+from calibrate.compare import metric_errors
 from calibrate.compare.gaps import Gaps
 from calibrate.compare.metric_errors import Bootstrap, _log_sd, compare, correlation, relative_errors
 from calibrate.compare.pair import LATENCIES, pair_sides
@@ -27,6 +20,14 @@ from calibrate.compare.samples import BIN_EDGES, KS_GRID, WeightedSample, spread
 from tests.calibrate.compare.drawn import draw_counts
 from tests.calibrate.compare.test_statistics_by_hand import plain_block_length, series_of
 from tests.calibrate.sides import gaps_of, side
+from traces.findings import bootstrap
+from traces.findings.bootstrap import (
+    Floats,
+    _last_significant_lag,
+    block_length,
+    quantile_rows,
+    weighted_sums,
+)
 
 NAN = math.nan
 Counts = NDArray[np.float32]

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibrate.compare.bootstrap import Estimate
 from calibrate.compare.engine_steps import (
     ACCOUNTED,
     NEAREST,
@@ -34,7 +33,6 @@ from calibrate.compare.pair import (
     side_of,
     take,
 )
-from calibrate.compare.saturation import _bins, _burst, _growth, _state, saturation, saturation_of
 from calibrate.compare.strata import MOST_KINDS, REPLICATES, strata_of
 from replay import TwinConfig
 from sim import Blackbox, EngineConfig, Step
@@ -45,6 +43,8 @@ from tests.calibrate.sides import side
 from tests.traces.made import events_of, small_trace
 from traces import ClosedLoop, ConfigError
 from traces.errors import TraceError
+from traces.findings.bootstrap import Estimate
+from traces.findings.saturation import _bins, _burst, _growth, _state, saturation, saturation_of
 from traces.strict.limits import MOST_US
 
 NAN = math.nan

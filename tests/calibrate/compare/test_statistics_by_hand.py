@@ -11,20 +11,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from calibrate.compare.bootstrap import MIN_REQUESTS, Estimate, Floats, block_length, finite, interval
 from calibrate.compare.engine_steps import EngineSteps, step_errors
 from calibrate.compare.equivalence import equivalence
 from calibrate.compare.metric_errors import Bootstrap, compare, correlation
 from calibrate.compare.pair import PHASES, pair_sides
 from calibrate.compare.phases import split
 from calibrate.compare.samples import WeightedSample
-from calibrate.compare.saturation import saturation
 from calibrate.compare.served import _observed_point, served_sides
 from calibrate.compare.strata import strata_of
 from replay import TwinConfig
 from sim import Blackbox, EngineConfig
 from tests.calibrate.compare.test_errors import two_sides
 from tests.calibrate.sides import gaps_of, side
+from traces.findings.bootstrap import MIN_REQUESTS, Estimate, Floats, block_length, finite, interval
+from traces.findings.saturation import saturation
 
 # -- block lengths -------------------------------------------------------------------------------------------
 

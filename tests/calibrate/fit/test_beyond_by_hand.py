@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibrate.compare.bootstrap import LEVEL
 from calibrate.fit import beyond
 from calibrate.fit.objective.fit_trace import LATENCIES, FitTrace, fit_trace
 from calibrate.fit.objective.priors import MEMORY, SLOWDOWN, THRESHOLD, Prior
@@ -18,6 +17,7 @@ from calibrate.fit.uncertainty import Coefficient
 from replay.twin.fitted.fitted_range import FittedRange
 from sim import Blackbox, Extended
 from tests.calibrate.known_servers import GUESS, observed, workload
+from traces.findings.bootstrap import LEVEL
 
 
 def of_kappa(**changed: Any) -> Coefficient:  # noqa: ANN401

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from calibrate.compare.bootstrap import Floats
 from calibrate.fit.gauss_newton import (
     GROUP,
     GaussNewtonEnd,
@@ -24,6 +23,7 @@ from calibrate.fit.refinement import refine, restarted
 from calibrate.fit.response_surface import normal_equations
 from calibrate.fit.uncertainty import Coefficient
 from tests.calibrate.fit.test_refinement import NUM_REQUESTS, TRUTH, Valley, valley
+from traces.findings.bootstrap import Floats
 
 SMOOTH = 0.0
 

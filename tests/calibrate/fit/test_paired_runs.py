@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 import vtwin
 from calibrate.commands.pair_costs import table_of
-from calibrate.compare.bootstrap import Estimate
 from calibrate.fit.paired_runs import Changes, GuidedCost, _other_pairs, fit_guided, fit_host
 from replay import TwinConfig, dump_config, load_config, simulate_trace
 from sim import EngineConfig
 from sim.latency import Extended
 from traces import Header, Trace, TraceError, make_trace, write_trace
+from traces.findings.bootstrap import Estimate
 
 COMPILE_US, MASK_US = 40_000, 250.0
 TRUTH = TwinConfig(

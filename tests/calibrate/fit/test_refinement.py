@@ -9,7 +9,6 @@ from typing import cast
 import numpy as np
 import pytest
 
-from calibrate.compare.bootstrap import Floats
 from calibrate.fit.initial_guess import natural_scale
 from calibrate.fit.objective.coefficients import FITTED
 from calibrate.fit.objective.fit_trace import fit_trace
@@ -21,6 +20,7 @@ from calibrate.fit.response_surface import reach_around, sample_shaped, sample_s
 from calibrate.fit.uncertainty import flat_surface, uncertainty
 from sim import Blackbox, EngineConfig, Extended
 from tests.calibrate.known_servers import ENGINE, GUESS, observed, workload
+from traces.findings.bootstrap import Floats
 
 TRUTH = np.array([4000.0, 9000.0, 20.0])
 NAMES = ("beta0", "floor", "beta1")

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrate.ci.outputs import annotations_of, junit_of
-from calibrate.compare.bootstrap import Estimate
 from calibrate.compare.rates import Rate
 from calibrate.compare.strata import Stratum
 from calibrate.gate.checks import Check, ErrorLimit, check, reach
@@ -18,6 +17,7 @@ from calibrate.gate.gate_file import loose_limits, read_gate
 from calibrate.gate.verdict import Baseline, Gate, against, decide, verdict_of
 from tests.coverage_bounds import assert_covers
 from traces.errors import ConfigError
+from traces.findings.bootstrap import Estimate
 
 LIMIT = ErrorLimit(metric="e2e_us", statistic="bias", warn=0.05, fail=0.1)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from calibrate.compare.bootstrap import Estimate
 from calibrate.compare.rates import Rate
 from calibrate.compare.strata import Stratum
 from calibrate.gate.checks import (
@@ -25,6 +24,7 @@ from calibrate.gate.drift import relative_drift
 from calibrate.gate.gate_file import loose_limits, read_gate
 from calibrate.gate.verdict import Baseline, Gate, Verdict, against, decide, places_of, verdict_of
 from traces.errors import ConfigError
+from traces.findings.bootstrap import Estimate
 
 
 @pytest.mark.parametrize(

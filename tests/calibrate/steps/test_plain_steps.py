@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from scipy.optimize import OptimizeResult, least_squares
 
-from calibrate.compare.bootstrap import Floats, block_length, generator_of
 from calibrate.fit.objective.coefficients import decimals_of
 from calibrate.fit.objective.fit_trace import LOSS_METRICS, fit_trace
 from calibrate.fit.objective.objective import robust
@@ -37,6 +36,7 @@ from tests.calibrate.compare.drawn import draw_counts
 from tests.calibrate.known_servers import SERVER, observed, workload
 from tests.examples import few_or_all
 from traces import TraceError
+from traces.findings.bootstrap import Floats, block_length, generator_of
 from traces.steps import LoggedSteps
 
 GPU = {"kappa": SLOWDOWN, "u0": THRESHOLD, "tau_s": MEMORY}

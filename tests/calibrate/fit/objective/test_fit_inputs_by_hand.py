@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibrate.compare.bootstrap import Floats
 from calibrate.fit.objective import many_runs
 from calibrate.fit.objective.coefficients import coefficients_in, decimals_of
 from calibrate.fit.objective.duty import duty
@@ -50,6 +49,7 @@ from sim import Blackbox, Extended, Physics
 from tests.calibrate.known_servers import ENGINE, SERVER
 from tests.traces.made import small_trace
 from traces import ClosedLoop, ConfigError, ServerInfo
+from traces.findings.bootstrap import Floats
 
 NAN = math.nan
 QWEN, LLAMA = "Qwen/Qwen3-8B", "Qwen/Qwen3-14B"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from calibrate.compare.bootstrap import (
+from traces.findings.bootstrap import (
     Estimate,
     Floats,
     block_length,
@@ -15,9 +15,10 @@ from calibrate.compare.bootstrap import (
     over_resamples,
     weighted_sums,
 )
+from traces.metrics import request_metrics, send_or_arrival_us
 
 if TYPE_CHECKING:
-    from traces import Trace
+    from traces.trace import Trace
 
 State = Literal["stable", "unclear", "saturated"]
 
@@ -53,8 +54,6 @@ class Saturation:
 
 def saturation_of(trace: Trace, *, seed: int = 42, level: float = 0.90) -> Saturation:
     """Return whether the server served the load of an observed run."""
-    from traces import request_metrics, send_or_arrival_us
-
     source = trace.header.source
     if source is not None and source.load_unknown is not None:
         return _nothing("unclear", source.load_unknown, n=len(trace))

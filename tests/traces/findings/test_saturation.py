@@ -1,8 +1,12 @@
 import numpy as np
 import pytest
 
-from calibrate.compare.saturation import saturation, saturation_of
+from observe.result.json_document import summarize_observed
+from observe.result.summary_table import table
 from tests.calibrate.known_servers import observed, workload
+from traces import ClientInfo, Trace, findings_of, marked
+from traces.findings.run_findings import OVERLOADED
+from traces.findings.saturation import saturation, saturation_of
 from traces.header import ClosedLoop
 
 
@@ -45,3 +49,27 @@ def test_a_closed_loop_and_a_handful_of_requests_are_not_called_saturated() -> N
     trace = observed(workload(60, rate=500, seed=1))
     assert saturation_of(trace).state == "saturated"
     assert saturation_of(trace.with_header(closed_loop=ClosedLoop(concurrency=8))).state == "stable"
+
+
+def measured(*, rate: float) -> Trace:
+    return observed(workload(200, rate=rate, seed=1)).with_header(mode="real", client=ClientInfo())
+
+
+def test_an_overloaded_run_says_so_and_a_backlog_by_design_does_not() -> None:
+    trace = measured(rate=40)
+    (found,) = (each for each in findings_of(trace) if each.kind == OVERLOADED)
+    assert found.num == saturation_of(trace).backlog
+    assert found.text.startswith("the server was overloaded: 44 % of what arrived was not served in time")
+    closed = trace.with_header(closed_loop=ClosedLoop(concurrency=8))
+    for other in (closed, measured(rate=500), measured(rate=1), trace.with_header(mode="replayed")):
+        assert all(each.kind != OVERLOADED for each in findings_of(other))
+
+
+def test_the_table_of_an_observation_gives_the_verdict_before_the_latencies() -> None:
+    lines = table(summarize_observed(marked(measured(rate=40)))).split("\n")
+    assert "verdict     OVERLOADED: more is sent than is answered" in lines[:3]
+    assert not [
+        line
+        for line in table(summarize_observed(marked(measured(rate=1)))).split("\n")
+        if "OVERLOADED" in line
+    ]

@@ -6,7 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
-from calibrate.compare.bootstrap import (
+from calibrate.compare.metric_errors import correlation
+from calibrate.compare.samples import WeightedSample, spread_of
+from tests.calibrate.compare.drawn import draw_counts
+from tests.coverage_bounds import assert_covers
+from traces.findings.bootstrap import (
     Floats,
     block_length,
     interval,
@@ -14,10 +18,6 @@ from calibrate.compare.bootstrap import (
     quantile_rows,
     weighted_sums,
 )
-from calibrate.compare.metric_errors import correlation
-from calibrate.compare.samples import WeightedSample, spread_of
-from tests.calibrate.compare.drawn import draw_counts
-from tests.coverage_bounds import assert_covers
 
 
 def autoregressive(n: int, phi: float, generator: np.random.Generator) -> Floats:

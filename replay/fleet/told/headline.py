@@ -43,13 +43,13 @@ def _none_enough(pool: PoolPlan, name: str, objective: Objective) -> str:
 
 def _headline(pool: PoolPlan, name: str, objective: Objective) -> str:
     asked, found = pool.analytic.engines, pool.engines
-    verb = "meets" if found == 1 else "meet"
-    met = f"{name}{_engines(found)} {verb} the SLO in simulation, with another seed at {MORE} more load, too"
+    enough = "is enough: in simulation it meets" if found == 1 else "are enough: in simulation they meet"
+    met = f"{name}{_engines(found)} {enough} the SLO, with another seed and {MORE} more load, too"
     if found == asked:
         fewer = "" if pool.is_smallest else "; fewer were not tried (--smallest)"
-        return f"{met}; the formula asks for as many{fewer}"
+        return f"{met}. The formula asks for as many{fewer}"
     why = why_more(pool) if asked > found else why_fewer(pool, objective)
-    return f"{met}; the formula asks for {asked:,}{_paid_for(pool)}{f': {why}' if why else ''}"
+    return f"{met}. The formula asks for {asked:,}{_paid_for(pool)}{f': {why}' if why else ''}"
 
 
 def _engines(number: int) -> str:

@@ -273,7 +273,7 @@ def test_the_headline_has_the_formulas_number_and_its_cap_and_the_spare_for_99_p
     assert pool["engines"] < pool["analytic"]["engines"]
     assert pool["analytic"]["engines_without_cap"] < pool["analytic"]["engines"]
     assert shown.startswith(line)
-    assert f"the formula asks for {pool['analytic']['engines']}" in line
+    assert f"The formula asks for {pool['analytic']['engines']}" in line
     assert "--utilization-cap lets the rate be 40% of what full engines serve" in line
     assert pool["confirmed"]["ttft_p99_high_us"] <= 1e6
     assert pool["confirmed"]["num_requests"] > 2.9 * pool["verified"]["num_requests"]

@@ -22,9 +22,9 @@ from tests.twins import EIGHT_SEATS
 from traces import ConfigError, read_trace
 from traces.workload import WorkloadOptions
 
-LOAD = "--prompt-tokens 40 --output-tokens 6 --num-requests 400"
+LOAD = "--prompt-tokens 40 --output-tokens 6 --num-requests 200"
 MEASURED = range(100, 260)
-"""The twin's capacity is 170/s; a machine that is busy serves less, and 400 requests know it to a tenth."""
+"""The twin's capacity is 170/s; a machine that is busy serves less, and 200 requests know it to a fifth."""
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def test_a_search_that_was_cut_short_goes_on_and_the_function_answers_as_the_com
             server.url,
             "--find-capacity",
             "--rate",
-            "40",
+            "80",
         ]
         command += [
             "--slo",
@@ -93,7 +93,7 @@ def test_a_search_that_was_cut_short_goes_on_and_the_function_answers_as_the_com
         ]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert process.stderr is not None
-        assert any("step 2, 4/s" in line for line in process.stderr)
+        assert any("step 2, 8/s" in line for line in process.stderr)
         rows = folder / "step-02.csv"
         while not rows.is_file() or rows.read_text().count("\n") < 2:
             assert process.poll() is None
@@ -106,7 +106,7 @@ def test_a_search_that_was_cut_short_goes_on_and_the_function_answers_as_the_com
         assert [each["trace"] for each in told["evaluations"]] == ["step-01"]
         found = asyncio.run(
             observe.find_capacity(
-                WorkloadOptions(rate=40, num_requests=150, output_tokens=3),
+                WorkloadOptions(rate=80, num_requests=150, output_tokens=3),
                 observe.Settings(endpoint=observe.parse_endpoint(server.url)),
                 "ttft=1us",
                 folder=folder,
@@ -114,7 +114,7 @@ def test_a_search_that_was_cut_short_goes_on_and_the_function_answers_as_the_com
             )
         )
     assert found.found.rate_per_s is None
-    assert found.sentence == "Not within the SLO, down to 4/s"
+    assert found.sentence == "Not within the SLO, down to 8/s"
     assert [each.name for each in found.steps] == ["step-01", "step-02"]
     assert found.document() == json.loads((folder / "capacity.json").read_text())
     assert found.document()["evaluations"][0] == told["evaluations"][0]  # type: ignore[index]

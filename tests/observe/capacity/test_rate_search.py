@@ -15,6 +15,7 @@ from observe.capacity.rate_search import MOST_STEPS, FoundRate, NextRate, RateSe
 from observe.capacity.sequential_test import ShareBeyond
 from observe.capacity.step_watch import FIRST_LOOK, FURTHER, answers_of
 from replay import run
+from tests.examples import few_or_all
 from tests.twins import SIXTY_FOUR_SEATS
 from traces.workload import WorkloadOptions, trace_from_options
 
@@ -22,7 +23,7 @@ SLO = "ttft_p99=500ms"
 CRITERIA = criteria_of(SLO)
 LOAD = WorkloadOptions(prompt_tokens=300, output_tokens=100, prompt_tokens_stdev=150, output_tokens_stdev=50)
 PER_STEP = 30_000
-SEEDS = 20
+SEEDS = few_or_all(6, 20)
 WITHIN = 0.03
 
 Observe = Callable[[NextRate, int], StepVerdict]

@@ -28,7 +28,14 @@ from observe.senders.exchange import monotonic_ns, one_line
 from observe.server.http_client import ServerClient
 from observe.server.server_facts import scrape_metrics
 from observe.settings import Limits, Settings
-from observe.trace_header import final_header, first_header, lost_processes, server_change, with_remarks
+from observe.trace_header import (
+    final_header,
+    first_header,
+    lost_processes,
+    of_client,
+    server_change,
+    with_remarks,
+)
 from traces import VtwinError, sole_owner, stem_of, was_cancelled
 from traces.strict.arguments import ANY_TEXT, PATH, TEXT, TRACE, OfClass, takes
 
@@ -184,7 +191,8 @@ async def _observe(
     try:
         await executor.make_ready()
         wall = WallClock()
-        with tuned_for_a_run(), shown(progress, ready.plan), signals(executor):
+        with tuned_for_a_run() as niceness, shown(progress, ready.plan), signals(executor):
+            header = of_client(header, niceness=niceness)
             header, facts = await _execute(executor, live=live, header=header, recorders=recorders)
     finally:
         await executor.close()

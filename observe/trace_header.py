@@ -105,6 +105,12 @@ def _planned_client(ready: Preparation, settings: Settings, *, executor: Executo
     )
 
 
+def of_client(header: Header, *, niceness: int | None) -> Header:
+    """Return the header with what is known of the client once it runs: its niceness, None the ordinary one."""
+    assert header.client is not None  # noqa: S101  first_header made it
+    return replace(header, client=replace(header.client, niceness=niceness))
+
+
 def final_header(
     header: Header,
     ready: Preparation,

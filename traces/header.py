@@ -99,12 +99,14 @@ class ClientInfo:
     late, beyond the bounds on lags. ``class_priority``: vLLM's priority sent for each service class. ``ignore_eos``:
     whether answers were held to their length. ``num_without_usage``: whole answers whose tokens the server did not
     count. ``guided_schema``: name of the JSON schema that the guided requests were sent with, and its digest.
+    ``niceness``: of the threads that sent, None the ordinary one.
     ``finished`` is false during the run, and if it was cut short: by a user (``interrupted``) or a killed client.
     """
 
     clock: str | None = None
     library: str | None = None
     num_processes: int | None = None
+    niceness: int | None = None
     api: str | None = None
     prompt_source: str | None = None
     ignore_eos: bool | None = None

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from contextlib import closing, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -41,13 +42,21 @@ def sweep(options: SweepOptions) -> None:
     """
     from replay.model.prices import list_prices
     from replay.sweeps.grid import doubts_of_configs, notes_of_files, read_grid
+    from replay.sweeps.shards import in_shard, parse_shard, shard_table
     from traces import ConfigError, check_place, parse_slo, sole_owner
     from traces.strict.tell import tell_note
 
-    output = options.output or Path(f"{options.grid.stem}.parquet")
+    shard = None if options.shard is None else parse_shard(options.shard)
+    if shard is not None and (options.report or options.answer.as_json or options.answer.markdown):
+        raise ConfigError(
+            "--shard: cannot be combined with a report, --json or --markdown: a share has no front"
+        )
+    output = options.output or shard_table(options.grid, shard)
     if output.suffix != ".parquet":
         raise ConfigError(f"--output: got {output}, expected a name that ends in .parquet")
     asked = read_grid(options.grid)
+    if shard is not None:
+        asked = replace(asked, runs=in_shard(asked.runs, shard))
     for slo in dict.fromkeys(run.slo for run in asked.runs if run.slo):
         parse_slo(slo, tell=tell_note)
     for source in sorted({each.source for each in list_prices().values()}) if asked.has_list_prices else ():
@@ -63,13 +72,16 @@ def sweep(options: SweepOptions) -> None:
 
 def _run(asked: Grid, output: Path, options: SweepOptions) -> None:
     """Simulate what is not in the table yet, and show the whole."""
+    from replay.sweeps.shards import tables_of
     from replay.sweeps.sweep_table import known_rows, write_table
     from traces.strict.tell import tell_note
 
-    known = known_rows(output, asked.runs)
-    if told_damage := known.note():
-        tell_note(told_damage)
-    rows = known.rows
+    rows: dict[str, Row] = {}
+    for table in (*tables_of(options.merge or ()), output):
+        known = known_rows(table, asked.runs, option="--output" if table == output else "--merge")
+        if told_damage := known.note():
+            tell_note(told_damage)
+        rows.update(known.rows)
     left = [run for run in asked.runs if run.digest not in rows]
     tell(f"{len(asked.runs):,} runs, {len(asked.runs) - len(left):,} of them done before")
     if options.dry_run:
@@ -80,10 +92,13 @@ def _run(asked: Grid, output: Path, options: SweepOptions) -> None:
         for row in told:  # an interrupt may come between two rows, too
             _keep(output, row)
             rows[str(row["run"])] = row
-    table = write_table(output, asked.runs, rows)
+    frame = write_table(output, asked.runs, rows)
     tell(f"wrote {output}")
-    _show(table, asked, options)
-    failed = table[table["error"].notna()]
+    if options.shard is None:
+        _show(frame, asked, options)
+    else:
+        tell(f"the front comes with --merge '{options.grid.stem}.shard-*.parquet', once all shares are done")
+    failed = frame[frame["error"].notna()]
     if len(failed):
         tell(f"{len(failed):,} runs without a result; the first: {failed['error'].iloc[0]}")
         raise typer.Exit(ExitCode.NEGATIVE)

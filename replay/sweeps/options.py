@@ -66,6 +66,22 @@ class SweepOptions:
             rich_help_panel=MACHINES,
         ),
     ] = None
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            metavar="I/N",
+            help="Only every N-th run, from the I-th: one job's share of the grid (Slurm arrays).",
+            rich_help_panel=MACHINES,
+        ),
+    ] = None
+    merge: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TABLE.parquet",
+            help="Take the finished runs of this table, too, or of all that a pattern names ('grid.shard-*.parquet').",
+            rich_help_panel=MACHINES,
+        ),
+    ] = None
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say how many runs there are, and how many are done.")
     ] = False

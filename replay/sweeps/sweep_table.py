@@ -67,14 +67,14 @@ def digest_of(row: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(figures, sort_keys=True).encode()).hexdigest()
 
 
-def known_rows(table: Path, runs: Sequence[SweepRun]) -> Known:
+def known_rows(table: Path, runs: Sequence[SweepRun], *, option: str = "--output") -> Known:
     """Return the rows of these runs that are on disk already: of the table, or of a sweep cut short.
 
-    Not those of runs that ended in an error, nor damaged rows: these runs are repeated. Raises ConfigError on a file
+    ``option``: which names the table. Not those of runs that ended in an error, nor damaged rows: these runs are repeated. Raises ConfigError on a file
     that is not a sweep's table.
     """
     wanted, known = {run.digest: run for run in runs}, Known()
-    found = _rows_of_table(table, wanted, known.damaged)
+    found = _rows_of_table(table, wanted, known.damaged, option=option)
     folder = parts_folder(table)
     for name in sorted(wanted.keys() & {part.stem for part in folder.glob("*.json")}):
         try:
@@ -88,12 +88,14 @@ def known_rows(table: Path, runs: Sequence[SweepRun]) -> Known:
     return known
 
 
-def _rows_of_table(table: Path, wanted: Mapping[str, SweepRun], damaged: list[str]) -> dict[str, Row]:
+def _rows_of_table(
+    table: Path, wanted: Mapping[str, SweepRun], damaged: list[str], *, option: str
+) -> dict[str, Row]:
     """Return the table's rows of these runs; adds to ``damaged`` those that are not as they were written."""
     found: dict[str, Row] = {}
     if not table.exists():
         return found
-    for number, cells in enumerate(_records(_frame_of(table)), start=1):
+    for number, cells in enumerate(_records(_frame_of(table, option=option)), start=1):
         if cells is None:
             damaged.append(f"row {number:,} of {table.name} (text that is not UTF-8)")
             continue
@@ -110,18 +112,18 @@ def _rows_of_table(table: Path, wanted: Mapping[str, SweepRun], damaged: list[st
     return found
 
 
-def _frame_of(table: Path) -> pd.DataFrame:
+def _frame_of(table: Path, *, option: str) -> pd.DataFrame:
     """Return a table that has a sweep's columns. Raises ConfigError."""
-    expected = "expected a new file or the table of a sweep"
+    expected = f"expected {'a new file or ' if option == '--output' else ''}the table of a sweep"
     try:
         frame = pd.read_parquet(table)
     except Exception as error:  # damaged bytes raise whatever the library comes upon
         said = cut(" ".join(str(error).split()))
-        raise ConfigError(f"--output: got {table}, {expected} ({said})") from error
+        raise ConfigError(f"{option}: got {table}, {expected} ({said})") from error
     missing = [name for name in OF_A_TABLE if name not in frame.columns]
     if missing or not frame.columns.is_unique:
         which = f"without the column {missing[0]}" if missing else "with a column twice"
-        raise ConfigError(f"--output: got {table}, a table {which}, {expected}")
+        raise ConfigError(f"{option}: got {table}, a table {which}, {expected}")
     return frame
 
 

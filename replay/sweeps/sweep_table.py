@@ -70,8 +70,8 @@ def digest_of(row: Mapping[str, object]) -> str:
 def known_rows(table: Path, runs: Sequence[SweepRun], *, option: str = "--output") -> Known:
     """Return the rows of these runs that are on disk already: of the table, or of a sweep cut short.
 
-    ``option``: which names the table. Not those of runs that ended in an error, nor damaged rows: these runs are repeated. Raises ConfigError on a file
-    that is not a sweep's table.
+    Not those of runs that ended in an error, nor damaged rows: these runs are repeated. ``option``: which names the
+    table. Raises ConfigError on a file that is not a sweep's table.
     """
     wanted, known = {run.digest: run for run in runs}, Known()
     found = _rows_of_table(table, wanted, known.damaged, option=option)

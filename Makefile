@@ -36,7 +36,7 @@ test: $(STAMP) ## everything that needs no GPU and no hour
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --durations 15
 
 # The fit minimises a loss whose last bits differ between kernels of BLAS and between numpy's vector paths.
-FIT_TESTS := $(addprefix tests/,traces/findings/test_bootstrap.py calibrate/compare/test_compare_by_hand.py calibrate/compare/test_errors_by_other_means.py \
+FIT_TESTS := $(addprefix tests/,traces/statistics/test_bootstrap.py calibrate/compare/test_compare_by_hand.py calibrate/compare/test_errors_by_other_means.py \
 	calibrate/fit calibrate/run_to_run/test_run_to_run.py)
 other-processor: $(STAMP) ## the tests of the fit once more, with the arithmetic of another processor
 	$(BIN)/python -m tests.compile_all

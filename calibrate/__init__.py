@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from calibrate.report.report_folder import write_report
     from calibrate.runs.question import ComparedRuns, compare_files
     from calibrate.written.save import defaults_entry, write_config, write_defaults
-    from traces.findings.bootstrap import Estimate
+    from traces.statistics.bootstrap import Estimate
 
 __all__ = [
     "Bootstrap",
@@ -99,7 +99,7 @@ _HOMES = {
     "Bootstrap": ("calibrate.compare.metric_errors", "Bootstrap"),
     "Calibration": ("calibrate.findings", "Calibration"),
     "Coefficient": ("calibrate.fit.uncertainty", "Coefficient"),
-    "Estimate": ("traces.findings.bootstrap", "Estimate"),
+    "Estimate": ("traces.statistics.bootstrap", "Estimate"),
     "Fit": ("calibrate.fit.result", "Fit"),
     "MetricErrors": ("calibrate.compare.metric_errors", "MetricErrors"),
     "Options": ("calibrate.findings", "Options"),

@@ -21,8 +21,8 @@ from calibrate.fit.objective.coefficients import FITTED
 from calibrate.flags.shown import Shown
 from calibrate.run_to_run.bands import MetricBand
 from calibrate.run_to_run.server_pace import RunToRun
+from traces import Saturation
 from traces.facts import NotebookAnswer
-from traces.findings.saturation import Saturation
 from traces.strict.arguments import ANY_SEED, TEXT, Count, check_fields
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from traces.findings.bootstrap import Estimate
+from traces.statistics.bootstrap import Estimate
 
 METRIC_NAMES = {
     "ttft_us": "TTFT",

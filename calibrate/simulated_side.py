@@ -14,7 +14,7 @@ from calibrate.compare.phases import simulated_phases
 from calibrate.compare.rates import Counters
 from calibrate.findings import Compared, NamedTrace, Options, Role
 from calibrate.run_to_run.twin_runs import runs_again
-from traces.findings.saturation import saturation_of
+from traces import saturation_of
 
 if TYPE_CHECKING:
     from replay import TwinConfig

@@ -11,7 +11,10 @@ import pytest
 
 from tests.test_imports import PACKAGES, ROOT, sources_of
 
-OPEN = ("traces.strict", "traces.console", "traces.facts", "traces.pages", "sim.fleet", "calibrate.validate")
+OPEN = (
+    *("traces.strict", "traces.console", "traces.facts", "traces.pages"),
+    *("traces.statistics", "sim.fleet", "calibrate.validate"),
+)
 """Rooms of small tools, formulas and data that other packages use module by module."""
 
 

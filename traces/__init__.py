@@ -47,11 +47,14 @@ if TYPE_CHECKING:
     from traces.findings.late_client import early_us as early_us
     from traces.findings.late_client import ttft_too_long_us as ttft_too_long_us
     from traces.findings.prefix_ceiling import prefix_hit_ceiling_frac as prefix_hit_ceiling_frac
+    from traces.findings.run_findings import OVERLOADED as OVERLOADED
     from traces.findings.run_findings import finding_lines as finding_lines
     from traces.findings.run_findings import findings_of as findings_of
     from traces.findings.run_findings import marked as marked
     from traces.findings.run_findings import several_engines as several_engines
     from traces.findings.same_requests import same_requests as same_requests
+    from traces.findings.saturation import Saturation as Saturation
+    from traces.findings.saturation import saturation_of as saturation_of
     from traces.findings.tail_precision import NUM_BATCHES as NUM_BATCHES
     from traces.findings.tail_precision import Precision as Precision
     from traces.findings.tail_precision import TailPrecision as TailPrecision
@@ -179,8 +182,9 @@ _HOMES = homes_of(
         "traces.files.write": "write_header write_trace",
         "traces.findings.late_client": "early_us ttft_too_long_us",
         "traces.findings.prefix_ceiling": "prefix_hit_ceiling_frac",
-        "traces.findings.run_findings": "finding_lines findings_of marked several_engines",
+        "traces.findings.run_findings": "finding_lines findings_of marked OVERLOADED several_engines",
         "traces.findings.same_requests": "same_requests",
+        "traces.findings.saturation": "Saturation saturation_of",
         "traces.findings.tail_precision": (
             "fewest_beyond NUM_BATCHES num_effective Precision precision_of precision_rows TailPrecision"
         ),

@@ -30,7 +30,7 @@ from calibrate.run_to_run.normal_quantiles import half_width
 from sim import EngineConfig, LatencyModel
 from sim.latency import Fitting
 from traces import TraceError
-from traces.findings.bootstrap import Floats
+from traces.statistics.bootstrap import Floats
 
 if TYPE_CHECKING:
     from replay import TwinConfig

@@ -10,7 +10,7 @@ from calibrate.gate.checks import EQUIVALENCE, PER_REQUEST, RATE_LIMITED, ratio_
 from calibrate.gate.verdict import Baseline
 from calibrate.report.document import SCHEMA_VERSION
 from traces import ConfigError, cut
-from traces.findings.bootstrap import Estimate
+from traces.statistics.bootstrap import Estimate
 from traces.strict.json_text import finite, parse_value
 
 Json = Mapping[str, Any]

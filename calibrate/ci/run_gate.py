@@ -14,7 +14,7 @@ from traces.strict.tell import say, tell
 if TYPE_CHECKING:
     from calibrate.findings import Calibration
     from calibrate.gate.verdict import Baseline, Gate, Verdict
-    from traces.findings.bootstrap import Estimate
+    from traces.statistics.bootstrap import Estimate
 
 
 def gate_of(
@@ -69,7 +69,7 @@ def verdict_on(calibration: Calibration, gate: Gate, baseline: Baseline | None) 
 
 def _coefficients_of(calibration: Calibration) -> dict[str, Estimate]:
     """Return the fitted coefficients with their intervals; none where nothing was fitted."""
-    from traces.findings.bootstrap import Estimate
+    from traces.statistics.bootstrap import Estimate
 
     if calibration.fit is None:
         return {}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from calibrate.fit.paired_runs import GuidedCost, HostCost
     from replay import TwinConfig
     from traces import Trace
-    from traces.findings.bootstrap import Estimate
+    from traces.statistics.bootstrap import Estimate
 
 
 def fit_guided_cost(runs: tuple[Path, Path], asked: CostOptions) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from traces.findings.bootstrap import Floats, finite
+from traces.statistics.bootstrap import Floats, finite
 
 if TYPE_CHECKING:
     from replay import TwinConfig

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from calibrate.compare.gaps import Basis, one_basis
 from calibrate.compare.pair import LATENCIES, Pairs
 from calibrate.compare.samples import WeightedSample, spread_of
-from traces.findings.bootstrap import (
+from traces.statistics.bootstrap import (
     LEVEL,
     MIN_REQUESTS,
     REPLICATES,

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from traces import ConfigError
-from traces.findings.bootstrap import Floats
+from traces.statistics.bootstrap import Floats
 
 if TYPE_CHECKING:
     from traces import Trace

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from calibrate.compare.metric_errors import Bootstrap
 from calibrate.compare.pair import Pairs
-from traces.findings.bootstrap import (
+from traces.statistics.bootstrap import (
     MIN_REQUESTS,
     Estimate,
     Floats,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from calibrate.compare.gaps import Gaps
-from traces.findings.bootstrap import Floats, quantile_rows, weighted_sums
+from traces.statistics.bootstrap import Floats, quantile_rows, weighted_sums
 
 BIN_EDGES = ((0.0, 0.9, 1.0), (0, 500, 1200))
 """Pooled gaps are resampled in bins: 500 over the lower 90 %, 700 over the rest, where density is low."""

@@ -11,7 +11,7 @@ import pandas as pd
 
 from calibrate.compare.pair import Pairs
 from traces import ConfigError, mean_rate_per_s
-from traces.findings.bootstrap import Floats
+from traces.statistics.bootstrap import Floats
 
 if TYPE_CHECKING:
     from replay import TwinConfig

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from calibrate.compare.metric_errors import Bootstrap, relative_errors
 from calibrate.compare.pair import KINDS, Pairs, take
-from traces.findings.bootstrap import MIN_REQUESTS, Estimate
+from traces.statistics.bootstrap import MIN_REQUESTS, Estimate
 
 BY = ("prompt_tokens", "output_tokens", "in_flight", "window_s")
 METRICS = ("ttft_us", "tpot_us", "e2e_us")

@@ -9,7 +9,7 @@ import numpy as np
 
 from calibrate.compare.pair import PHASES, Pairs
 from calibrate.compare.phases import split
-from traces.findings.bootstrap import finite
+from traces.statistics.bootstrap import finite
 
 MOST = 10
 

@@ -22,7 +22,7 @@ from calibrate.fit.result import Fit
 from calibrate.fit.uncertainty import Coefficient
 from sim import Extended
 from sim.latency import Fitting
-from traces.findings.bootstrap import LEVEL, Floats
+from traces.statistics.bootstrap import LEVEL, Floats
 
 if TYPE_CHECKING:
     from replay.twin.fitted import FittedRange

@@ -17,7 +17,7 @@ from calibrate.fit.objective.fit_trace import FitTrace
 from calibrate.fit.objective.objective import FitObjective
 from calibrate.fit.objective.priors import Prior
 from sim import Extended
-from traces.findings.bootstrap import Floats
+from traces.statistics.bootstrap import Floats
 
 FLOOR_SHARES = (0.0, 0.5, 0.85)
 """Shares of a quiet step's time that are reading weights."""

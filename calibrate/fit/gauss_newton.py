@@ -25,7 +25,7 @@ from calibrate.fit.objective.fit_trace import FitTrace
 from calibrate.fit.objective.many_runs import loss_around, residuals_around, simulate_many
 from calibrate.fit.objective.objective import FitObjective, robust_weight
 from calibrate.fit.response_surface import damped_step, normal_equations, reach_around, slopes_of
-from traces.findings.bootstrap import Floats
+from traces.statistics.bootstrap import Floats
 
 GROUP = 16
 """Requests whose slopes are averaged, at most."""

@@ -11,7 +11,7 @@ from scipy.optimize import nnls
 from calibrate.fit.objective.exposure import exposure_columns
 from calibrate.fit.objective.fit_trace import FitTrace
 from calibrate.fit.objective.objective import FitObjective
-from traces.findings.bootstrap import Floats
+from traces.statistics.bootstrap import Floats
 
 QUIET_STEPS = 5.0
 """A quiet TTFT is no more than this many steps: the rest is due to the queue."""

@@ -21,7 +21,7 @@ from calibrate.fit.objective.fit_trace import LOSS_METRICS, FitTrace
 from calibrate.fit.objective.many_runs import latencies_around
 from calibrate.fit.objective.objective import log_ratio, robust
 from calibrate.fit.refinement import Refined
-from traces.findings.bootstrap import Floats
+from traces.statistics.bootstrap import Floats
 
 Asked = Literal["auto", "blackbox", "extended"]
 """What a free fit may be asked for."""

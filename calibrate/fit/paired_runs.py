@@ -27,7 +27,7 @@ from calibrate.fit.objective.repeated_run import Work, scattered
 from calibrate.fit.step_noise import sigma_of
 from calibrate.run_to_run.normal_quantiles import deviation_of_median, half_width
 from traces import TraceError
-from traces.findings.bootstrap import Estimate, Floats, block_length, generator_of, interval, over_resamples
+from traces.statistics.bootstrap import Estimate, Floats, block_length, generator_of, interval, over_resamples
 
 if TYPE_CHECKING:
     from replay import TwinConfig

@@ -71,7 +71,7 @@ from replay.twin import name_of, twin_of, without_derived_launch
 from sim import Blackbox, Extended, LatencyModel, Physics
 from sim.latency import Fitting
 from traces import ConfigError, TraceError
-from traces.findings.bootstrap import Floats
+from traces.statistics.bootstrap import Floats
 
 if TYPE_CHECKING:
     from replay import TwinConfig

@@ -24,7 +24,7 @@ from calibrate.fit.response_surface import (
 )
 from calibrate.fit.search import Report
 from calibrate.fit.uncertainty import flat_surface, uncertainty
-from traces.findings.bootstrap import Floats
+from traces.statistics.bootstrap import Floats
 
 LAST_STEPS = 2
 """Steps after the noise was measured again."""

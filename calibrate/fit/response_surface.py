@@ -15,7 +15,7 @@ from scipy.optimize import nnls
 
 from calibrate.fit.objective.many_runs import simulate_many
 from calibrate.fit.objective.objective import FitObjective, robust_weight
-from traces.findings.bootstrap import Floats, generator_of
+from traces.statistics.bootstrap import Floats, generator_of
 
 POINTS_PER_COEFFICIENT = 12
 SCALE_SHARE = 0.3

@@ -11,7 +11,7 @@ from calibrate.fit.uncertainty import Coefficient
 from calibrate.run_to_run.server_pace import STATED
 from replay.twin.fitted import MOST, Pace
 from traces.facts import NotebookAnswer
-from traces.findings.bootstrap import Floats
+from traces.statistics.bootstrap import Floats
 
 if TYPE_CHECKING:
     from replay import TwinConfig

@@ -8,7 +8,7 @@ import numpy as np
 
 from calibrate.fit.gauss_newton import GaussNewtonEnd, gauss_newton
 from calibrate.fit.objective.objective import FitObjective
-from traces.findings.bootstrap import Floats
+from traces.statistics.bootstrap import Floats
 
 FOLLOWED = 4
 """Starts that the search continues from: those with the lowest loss."""

@@ -13,7 +13,7 @@ from scipy.optimize import nnls
 from calibrate.fit.objective.fit_trace import LATENCIES
 from calibrate.fit.objective.objective import FitObjective, log_ratio
 from calibrate.run_to_run.normal_quantiles import deviation_of_median
-from traces.findings.bootstrap import LEVEL, Floats, block_length, over_resamples
+from traces.statistics.bootstrap import LEVEL, Floats, block_length, over_resamples
 
 MIN_GAPS = 2
 MIN_REQUESTS = 40

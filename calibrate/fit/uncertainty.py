@@ -16,7 +16,7 @@ from calibrate.fit.objective.coefficients import MOST
 from calibrate.fit.objective.objective import FitObjective, robust_weight
 from calibrate.fit.objective.priors import Prior
 from calibrate.fit.response_surface import Surface, reach_around, sample_surface
-from traces.findings.bootstrap import LEVEL, Floats, block_length, generator_of, resamples
+from traces.statistics.bootstrap import LEVEL, Floats, block_length, generator_of, resamples
 
 METHOD = "one-step moving-block bootstrap over requests on a response surface, with a weak prior"
 LEAST_SHARE = 0.03

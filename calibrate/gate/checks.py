@@ -11,7 +11,7 @@ from calibrate import number_format
 from calibrate.compare.metric_errors import STATISTICS, MetricErrors
 from calibrate.compare.rates import Rate
 from calibrate.compare.strata import Stratum
-from traces.findings.bootstrap import Estimate
+from traces.statistics.bootstrap import Estimate
 
 Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from calibrate.gate.checks import DRIFT, Check, ErrorLimit, check
-from traces.findings.bootstrap import Estimate
+from traces.statistics.bootstrap import Estimate
 
 COEFFICIENTS = tuple(
     f"{kind}{number}" for kind, most in (("alpha", 3), ("beta", 5)) for number in range(most + 1)

@@ -10,7 +10,7 @@ from calibrate.compare.rates import RATES, Rate
 from calibrate.compare.strata import Stratum
 from calibrate.gate.checks import Check, ErrorLimit, Outcome, check_metric, check_rate, check_strata, reach
 from traces import ExitCode
-from traces.findings.bootstrap import Estimate
+from traces.statistics.bootstrap import Estimate
 
 EXIT_CODES: Mapping[Outcome, int] = {
     "PASS": ExitCode.DONE,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from calibrate.findings import Calibration
-from traces.findings.bootstrap import Floats
+from traces.statistics.bootstrap import Floats
 
 Json = dict[str, Any]
 

@@ -18,8 +18,8 @@ from calibrate.findings import Calibration
 from calibrate.gate.checks import Check
 from calibrate.gate.verdict import Verdict
 from calibrate.report.suggested_runs import SuggestedRun
-from traces.findings.bootstrap import Estimate
-from traces.findings.saturation import Saturation
+from traces import Saturation
+from traces.statistics.bootstrap import Estimate
 
 Json = dict[str, Any]
 

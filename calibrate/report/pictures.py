@@ -12,7 +12,7 @@ from calibrate.compare.metric_errors import METRICS
 from calibrate.compare.pair import Pairs
 from calibrate.compare.samples import WeightedSample
 from traces import pages
-from traces.findings.bootstrap import Floats
+from traces.statistics.bootstrap import Floats
 
 CDF_POINTS = 300
 MEDIAN_BINS = 14

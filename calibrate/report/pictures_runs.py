@@ -14,7 +14,7 @@ from calibrate.compare.served import CURVE_OF, RateCurve
 from calibrate.compare.worst_requests import WorstRequest
 from calibrate.report.pictures import CDF_POINTS, SIDES, unit_of
 from traces import pages
-from traces.findings.bootstrap import Floats
+from traces.statistics.bootstrap import Floats
 
 RATE_BINS = 40
 PHASE_CLASSES = tuple(f"phase-{name.removesuffix('_phase_us')}" for name in PHASE_NAMES)

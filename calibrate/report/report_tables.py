@@ -19,7 +19,7 @@ from calibrate.fit.result import Fit
 from calibrate.fit.uncertainty import Coefficient
 from calibrate.run_to_run.bands import MetricBand
 from traces.facts import Fact, count
-from traces.findings.bootstrap import Estimate
+from traces.statistics.bootstrap import Estimate
 
 TextTable = tuple[list[str], list[list[str]]]
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrate.compare.pair import LATENCIES, Pairs
-from traces.findings.bootstrap import LEVEL
+from traces.statistics.bootstrap import LEVEL
 
 Floats = NDArray[np.float64]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from traces.findings.bootstrap import LEVEL, Floats
+from traces.statistics.bootstrap import LEVEL, Floats
 
 
 def normal_quantiles(shares: Floats) -> Floats:

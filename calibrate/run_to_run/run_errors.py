@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from calibrate.compare.pair import Pairs
-from traces.findings.bootstrap import MIN_REQUESTS, Floats
+from traces.statistics.bootstrap import MIN_REQUESTS, Floats
 
 METRICS = ("ttft_us", "tpot_us", "e2e_us")
 STATISTICS = ("mean", "p99")

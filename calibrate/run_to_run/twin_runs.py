@@ -18,7 +18,7 @@ from calibrate.compare.pair import LATENCIES
 from calibrate.run_to_run.normal_quantiles import normal_quantiles
 from replay import paced
 from sim import Requests
-from traces.findings.bootstrap import generator_of
+from traces.statistics.bootstrap import generator_of
 
 if TYPE_CHECKING:
     from replay import TwinConfig

@@ -16,7 +16,7 @@ import numpy as np
 
 from calibrate.run_to_run.run_errors import METRICS, STATISTICS, own_errors, statistics_of
 from calibrate.run_to_run.server_pace import RunToRun, recorded_spreads, run_to_run
-from traces.findings.bootstrap import (
+from traces.statistics.bootstrap import (
     MIN_REQUESTS,
     REPLICATES,
     Estimate,

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from calibrate import number_format
 from calibrate.runs.split_change import LEAST, SplitChange, SplitPart
-from traces.findings.bootstrap import LEVEL, Estimate
+from traces.statistics.bootstrap import LEVEL, Estimate
 
 NOTES = (
     f"change = load x server; in brackets {LEVEL:.0%} intervals; ~: may be chance, or the twin's own error",

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from calibrate import number_format
 from calibrate.runs.two_runs import Difference, OneSide, TwoRuns
 from traces.facts import AlignedRows, AnswerPart
-from traces.findings.bootstrap import LEVEL, Estimate
+from traces.statistics.bootstrap import LEVEL, Estimate
 from traces.strict.escape import terminal
 
 NAMES = {

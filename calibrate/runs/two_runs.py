@@ -14,6 +14,7 @@ import numpy as np
 
 from calibrate.run_to_run.server_pace import recorded_spreads
 from traces import (
+    Saturation,
     cut_short_note,
     finding_lines,
     finished_ok,
@@ -21,10 +22,11 @@ from traces import (
     prompt_tokens,
     reading_notes,
     request_metrics,
+    saturation_of,
     send_or_arrival_us,
     without_warmup,
 )
-from traces.findings.bootstrap import (
+from traces.statistics.bootstrap import (
     MIN_REQUESTS,
     REPLICATES,
     Estimate,
@@ -36,7 +38,6 @@ from traces.findings.bootstrap import (
     quantile_rows,
     weighted_sums,
 )
-from traces.findings.saturation import Saturation, saturation_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -25,7 +25,7 @@ from calibrate.run_to_run.normal_quantiles import deviation_of_median
 from calibrate.steps.step_model import predicted_us
 from calibrate.steps.step_series import StepSeries
 from sim import Blackbox, Extended
-from traces.findings.bootstrap import Floats, block_length, generator_of, over_resamples
+from traces.statistics.bootstrap import Floats, block_length, generator_of, over_resamples
 
 NAMES = ("beta0", "beta1", "beta2", *EXTENDED_FITTED)
 NOISE = 0.04

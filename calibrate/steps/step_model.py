@@ -9,7 +9,7 @@ import numpy as np
 from calibrate.steps.step_series import StepSeries
 from sim import Extended
 from sim.latency import throttled_us
-from traces.findings.bootstrap import Floats
+from traces.statistics.bootstrap import Floats
 
 US_PER_S = 1e6
 

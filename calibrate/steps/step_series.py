@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sim import StepBatch
 from traces import TraceError
-from traces.findings.bootstrap import Floats
+from traces.statistics.bootstrap import Floats
 from traces.steps import LoggedSteps
 
 Int64s = NDArray[np.int64]

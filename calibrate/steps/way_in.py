@@ -16,7 +16,7 @@ from calibrate.fit.refinement import descend
 from calibrate.fit.search import Report
 from calibrate.fit.uncertainty import Coefficient, coefficients_of, flat_surface, uncertainty
 from traces import TraceError
-from traces.findings.bootstrap import Floats
+from traces.statistics.bootstrap import Floats
 
 if TYPE_CHECKING:
     from replay import TwinConfig

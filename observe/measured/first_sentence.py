@@ -9,8 +9,7 @@ from observe.measured.served_load import ServedLoad
 from observe.repeats.mean_of_runs import MeanOfRuns
 from observe.repeats.repeated_load import RepeatedLoad
 from observe.repeats.run_figures import GOOD_SHARE, name_of
-from traces import in_unit, unit_of
-from traces.findings.run_findings import OVERLOADED
+from traces import OVERLOADED, in_unit, unit_of
 from traces.pages.request_figures import number_text
 
 GOOD: Final = 0.99

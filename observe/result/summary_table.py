@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from observe.result.json_document import ClientSummary, Distribution, ObservedSummary
-from traces import AS_DRAWN, Attainment, Goodput, four_digits, precision_rows, tail_text
+from traces import AS_DRAWN, OVERLOADED, Attainment, Goodput, four_digits, precision_rows, tail_text
 from traces.facts import AlignedRows, AnswerPart, TermRows, terminal_lines
-from traces.findings.run_findings import OVERLOADED
 
 _SHOWN_ERRORS = 5
 _COLUMN = 9

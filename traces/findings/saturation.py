@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from traces.findings.bootstrap import (
+from traces.metrics import request_metrics, send_or_arrival_us
+from traces.statistics.bootstrap import (
     Estimate,
     Floats,
     block_length,
@@ -15,7 +16,6 @@ from traces.findings.bootstrap import (
     over_resamples,
     weighted_sums,
 )
-from traces.metrics import request_metrics, send_or_arrival_us
 
 if TYPE_CHECKING:
     from traces.trace import Trace

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.findings.bootstrap import Floats
+from traces.statistics.bootstrap import Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,8 @@ from calibrate.compare.pair import side_of
 from calibrate.fit.objective.exposure import Timeline
 from replay.twin import twin_of
 from sim import EngineConfig, Requests, Simulator
-from traces.findings.bootstrap import Floats
-from traces.findings.saturation import saturation_of
+from traces import saturation_of
+from traces.statistics.bootstrap import Floats
 from traces.strict.arguments import TEXT, TRACE, TWIN, Count, takes
 
 if TYPE_CHECKING:

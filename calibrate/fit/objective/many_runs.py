@@ -9,7 +9,7 @@ import numpy as np
 
 from calibrate.fit.objective.objective import FitObjective
 from calibrate.fit.objective.simulated_trace import SimulatedTrace
-from traces.findings.bootstrap import Floats
+from traces.statistics.bootstrap import Floats
 
 THREADS = 2
 """Simulations at a time; the engine runs without the interpreter's lock."""

@@ -15,7 +15,7 @@ from calibrate.fit.objective.priors import WAY_IN, Prior
 from calibrate.fit.objective.simulated_trace import SimulatedTrace, simulated
 from calibrate.run_to_run.normal_quantiles import deviation_of_median
 from sim import EngineConfig, LatencyModel
-from traces.findings.bootstrap import Floats
+from traces.statistics.bootstrap import Floats
 
 NOISE = np.array([0.10, 0.03, 0.03, 0.03])
 """Relative spread taken for one request's TTFT, E2E, TPOT and completion before the fit has measured its own."""

@@ -10,7 +10,7 @@ import numpy as np
 from sim import Extended, Requests, Status, simulate
 from sim.latency import Fitting
 from traces import latencies_us
-from traces.findings.bootstrap import Floats
+from traces.statistics.bootstrap import Floats
 
 if TYPE_CHECKING:
     from replay import Pacing, TwinConfig

@@ -11,7 +11,7 @@ from calibrate.fit.objective.exposure import Timeline
 from calibrate.fit.objective.fit_trace import FitTrace, in_order
 from sim import EngineConfig, LatencyModel, Outcomes, Simulator, Status
 from traces import latencies_us
-from traces.findings.bootstrap import Floats
+from traces.statistics.bootstrap import Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,8 +21,8 @@ from tests.calibrate.known_servers import observed, workload
 from tests.calibrate.sides import no_gaps, side
 from tests.traces.made import small_trace
 from traces import ClosedLoop
-from traces.findings import bootstrap
 from traces.metrics import pooled_itl_us
+from traces.statistics import bootstrap
 
 # -- rates ------------------------------------------------------------------------------------------------------
 

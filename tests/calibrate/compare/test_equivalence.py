@@ -5,7 +5,7 @@ from calibrate.compare.equivalence import equivalence, equivalences
 from calibrate.compare.metric_errors import Bootstrap, compare
 from calibrate.gate.checks import ErrorLimit, check, ratio_distance
 from tests.calibrate.compare.test_errors import two_sides
-from traces.findings.bootstrap import Estimate
+from traces.statistics.bootstrap import Estimate
 
 
 def test_a_twin_inside_the_margin_is_equivalent_and_one_on_its_edge_is_not_shown_to_be() -> None:

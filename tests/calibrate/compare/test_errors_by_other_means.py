@@ -12,7 +12,7 @@ from calibrate.compare.samples import WeightedSample
 from calibrate.gate.checks import ErrorLimit, check
 from calibrate.gate.drift import relative_drift
 from tests.calibrate.sides import regular_gaps, side
-from traces.findings.bootstrap import Estimate, block_length, interval
+from traces.statistics.bootstrap import Estimate, block_length, interval
 
 N = 60
 IDS = [str(row) for row in range(N)]

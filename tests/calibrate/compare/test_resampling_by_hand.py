@@ -20,8 +20,8 @@ from calibrate.compare.samples import BIN_EDGES, KS_GRID, WeightedSample, spread
 from tests.calibrate.compare.drawn import draw_counts
 from tests.calibrate.compare.test_statistics_by_hand import plain_block_length, series_of
 from tests.calibrate.sides import gaps_of, side
-from traces.findings import bootstrap
-from traces.findings.bootstrap import (
+from traces.statistics import bootstrap
+from traces.statistics.bootstrap import (
     Floats,
     _last_significant_lag,
     block_length,

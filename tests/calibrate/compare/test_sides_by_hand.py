@@ -43,8 +43,8 @@ from tests.calibrate.sides import side
 from tests.traces.made import events_of, small_trace
 from traces import ClosedLoop, ConfigError
 from traces.errors import TraceError
-from traces.findings.bootstrap import Estimate
 from traces.findings.saturation import _bins, _burst, _growth, _state, saturation, saturation_of
+from traces.statistics.bootstrap import Estimate
 from traces.strict.limits import MOST_US
 
 NAN = math.nan

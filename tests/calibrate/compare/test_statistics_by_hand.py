@@ -23,8 +23,8 @@ from replay import TwinConfig
 from sim import Blackbox, EngineConfig
 from tests.calibrate.compare.test_errors import two_sides
 from tests.calibrate.sides import gaps_of, side
-from traces.findings.bootstrap import MIN_REQUESTS, Estimate, Floats, block_length, finite, interval
 from traces.findings.saturation import saturation
+from traces.statistics.bootstrap import MIN_REQUESTS, Estimate, Floats, block_length, finite, interval
 
 # -- block lengths -------------------------------------------------------------------------------------------
 

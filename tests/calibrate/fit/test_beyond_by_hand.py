@@ -17,7 +17,7 @@ from calibrate.fit.uncertainty import Coefficient
 from replay.twin.fitted.fitted_range import FittedRange
 from sim import Blackbox, Extended
 from tests.calibrate.known_servers import GUESS, observed, workload
-from traces.findings.bootstrap import LEVEL
+from traces.statistics.bootstrap import LEVEL
 
 
 def of_kappa(**changed: Any) -> Coefficient:  # noqa: ANN401

@@ -23,7 +23,7 @@ from calibrate.fit.refinement import refine, restarted
 from calibrate.fit.response_surface import normal_equations
 from calibrate.fit.uncertainty import Coefficient
 from tests.calibrate.fit.test_refinement import NUM_REQUESTS, TRUTH, Valley, valley
-from traces.findings.bootstrap import Floats
+from traces.statistics.bootstrap import Floats
 
 SMOOTH = 0.0
 

@@ -17,7 +17,7 @@ from replay import TwinConfig, dump_config, load_config, simulate_trace
 from sim import EngineConfig
 from sim.latency import Extended
 from traces import Header, Trace, TraceError, make_trace, write_trace
-from traces.findings.bootstrap import Estimate
+from traces.statistics.bootstrap import Estimate
 
 COMPILE_US, MASK_US = 40_000, 250.0
 TRUTH = TwinConfig(

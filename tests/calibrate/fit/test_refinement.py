@@ -20,7 +20,7 @@ from calibrate.fit.response_surface import reach_around, sample_shaped, sample_s
 from calibrate.fit.uncertainty import flat_surface, uncertainty
 from sim import Blackbox, EngineConfig, Extended
 from tests.calibrate.known_servers import ENGINE, GUESS, observed, workload
-from traces.findings.bootstrap import Floats
+from traces.statistics.bootstrap import Floats
 
 TRUTH = np.array([4000.0, 9000.0, 20.0])
 NAMES = ("beta0", "floor", "beta1")

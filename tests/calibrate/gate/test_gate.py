@@ -17,7 +17,7 @@ from calibrate.gate.gate_file import loose_limits, read_gate
 from calibrate.gate.verdict import Baseline, Gate, against, decide, verdict_of
 from tests.coverage_bounds import assert_covers
 from traces.errors import ConfigError
-from traces.findings.bootstrap import Estimate
+from traces.statistics.bootstrap import Estimate
 
 LIMIT = ErrorLimit(metric="e2e_us", statistic="bias", warn=0.05, fail=0.1)
 

@@ -24,7 +24,7 @@ from calibrate.gate.drift import relative_drift
 from calibrate.gate.gate_file import loose_limits, read_gate
 from calibrate.gate.verdict import Baseline, Gate, Verdict, against, decide, places_of, verdict_of
 from traces.errors import ConfigError
-from traces.findings.bootstrap import Estimate
+from traces.statistics.bootstrap import Estimate
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ from calibrate.verdict_text import MOST_WORDS, far_p99_in_file, has_small_errors
 from replay.twin.fitted.fitted_range import FittedRange
 from tests.calibrate.known_servers import GUESS, SERVER, observed, source, workload
 from traces import ClientInfo
-from traces.findings.bootstrap import Estimate
 from traces.pages import render
+from traces.statistics.bootstrap import Estimate
 
 
 @pytest.fixture(scope="module")

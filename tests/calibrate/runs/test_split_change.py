@@ -19,7 +19,7 @@ from replay.simulation.pace_band import paced
 from replay.twin.fitted import HeldOut
 from tests.calibrate.known_servers import SERVER, observed, source, with_latency, workload
 from traces import ClientInfo, Trace, write_trace
-from traces.findings.bootstrap import Estimate
+from traces.statistics.bootstrap import Estimate
 
 BIASED = with_latency(SERVER, beta0=13_000.0)
 """A twin that is off by a few per cent in every run alike."""

@@ -36,7 +36,7 @@ from tests.calibrate.compare.drawn import draw_counts
 from tests.calibrate.known_servers import SERVER, observed, workload
 from tests.examples import few_or_all
 from traces import TraceError
-from traces.findings.bootstrap import Floats, block_length, generator_of
+from traces.statistics.bootstrap import Floats, block_length, generator_of
 from traces.steps import LoggedSteps
 
 GPU = {"kappa": SLOWDOWN, "u0": THRESHOLD, "tau_s": MEMORY}

@@ -19,7 +19,7 @@ from calibrate.fit.paired_runs import fit_guided, fit_host
 from replay import TwinConfig, simulate_trace
 from sim import EngineConfig, Extended
 from traces import Header, Trace, make_trace
-from traces.findings.bootstrap import Estimate
+from traces.statistics.bootstrap import Estimate
 
 PAIRS = 100
 NUM_REQUESTS = 400

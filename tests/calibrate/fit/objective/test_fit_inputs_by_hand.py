@@ -49,7 +49,7 @@ from sim import Blackbox, Extended, Physics
 from tests.calibrate.known_servers import ENGINE, SERVER
 from tests.traces.made import small_trace
 from traces import ClosedLoop, ConfigError, ServerInfo
-from traces.findings.bootstrap import Floats
+from traces.statistics.bootstrap import Floats
 
 NAN = math.nan
 QWEN, LLAMA = "Qwen/Qwen3-8B", "Qwen/Qwen3-14B"

@@ -10,7 +10,7 @@ from calibrate.compare.metric_errors import correlation
 from calibrate.compare.samples import WeightedSample, spread_of
 from tests.calibrate.compare.drawn import draw_counts
 from tests.coverage_bounds import assert_covers
-from traces.findings.bootstrap import (
+from traces.statistics.bootstrap import (
     Floats,
     block_length,
     interval,

@@ -1,0 +1,1 @@
+"""Formulas of statistics that other packages use module by module: the bootstrap."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -40,16 +41,18 @@ def _words(*names: str) -> Int64s:
     return np.array(places)
 
 
-_SEEN = _words(
-    "clock.now_us",
+_LOOK = _words(
     "queues.num_waiting",
     "queues.first_pending",
     "queues.num_running",
     "queues.num_free_blocks",
     "last_schedule.num_running",
     "last_schedule.num_free_blocks",
+    "clock.now_us",
+    "clock.device_free_us",
+    "totals.busy_us",
 )
-_BUSY = _words("clock.now_us", "clock.device_free_us", "totals.busy_us")
+"""What a look reads."""
 
 
 class Engine:
@@ -168,21 +171,28 @@ class Engine:
         As ``reported``, and of the steps' time what has passed by then (any ``record`` but "none" counts it). The
         engine has not begun; ``requests`` is all that it has; the times ascend.
         """
-        rows, times = np.empty((4, len(time_us))), time_us.tolist()
+        seen = np.empty((len(time_us), len(_LOOK)), np.int64)
         before = self._before_counting(requests)
-        if before is not None:
-            if all(self._count(at_us) and self._put_look(at_us, rows[:, i]) for i, at_us in enumerate(times)):
-                return rows
-            self._bring_back(before)
-        for i, at_us in enumerate(times):
-            self.advance(at_us)
-            self._put_look(at_us, rows[:, i])
-        return rows
+        if before is None or not self._look_at_each(time_us, seen, self._count):
+            if before is not None:
+                self._bring_back(before)
+            self._look_at_each(time_us, seen, self.advance)
+        *_, now_us, free_us, busy_us = seen.T
+        ahead_us = np.maximum(np.maximum(now_us, free_us) - time_us, 0)
+        return np.array([*self._told(seen.T, time_us), busy_us - ahead_us], np.float64)
 
-    def _put_look(self, at_us: int, row: NDArray[np.float64]) -> bool:
-        """Write what is seen at a time to which the engine has come into four numbers; return True."""
-        now_us, free_us, busy_us = np.frombuffer(self._state.engine, np.int64)[_BUSY].tolist()
-        row[:3], row[3] = self.reported(at_us), busy_us - max(now_us - at_us, free_us - at_us, 0)
+    def _look_at_each(self, time_us: Int64s, seen: Int64s, advance: Callable[[int], bool | None]) -> bool:
+        """Write what a look reads at each time into a row; False: the engine cannot come there in this way."""
+        state = None
+        for at_us, row in zip(time_us.tolist(), seen, strict=True):
+            if advance(at_us) is False:
+                return False
+            if self._state is not state:
+                state, words = self._state, np.frombuffer(self._state.engine, np.int64)
+                queued_us = columns(state.requests)["queued_us"]
+            row[:] = words[_LOOK]
+            if row[1] != NEVER and queued_us[row[1]] <= at_us:
+                row[0] += self._num_due(int(row[1]), at_us)
         return True
 
     def _before_counting(self, requests: Requests) -> dict[str, NDArray[Any]] | None:
@@ -240,16 +250,27 @@ class Engine:
 
         Steps were taken up to then. Of a step that ends later only its start is visible.
         """
-        words = np.frombuffer(self._state.engine, np.int64)[_SEEN].tolist()
-        now_us, num_waiting, request, *seen = words
-        num_running, num_free = seen[2:] if now_us > time_us else seen[:2]
-        if request != NEVER:
-            requests = columns(self._state.requests)
-            queued_us, status, follower = (requests[name] for name in ("queued_us", "status", "next_waiting"))
-            while request != NEVER and queued_us[request] <= time_us:
-                num_waiting += int(status[request] == PENDING)  # its client may have gone already
-                request = follower[request]
-        return num_waiting, num_running, 1.0 - num_free / (len(self._state.blocks) - 1)
+        seen = np.frombuffer(self._state.engine, np.int64)[_LOOK]
+        seen[0] += self._num_due(int(seen[1]), time_us)
+        num_waiting, num_running, kv_frac = self._told(seen, time_us)
+        return int(num_waiting), int(num_running), float(kv_frac)
+
+    def _num_due(self, request: int, time_us: int) -> int:
+        """Return how many requests are due by a time that no step has taken in; ``request``: the first of those ahead."""
+        num, rows = 0, columns(self._state.requests)
+        queued_us, status, follower = (rows[name] for name in ("queued_us", "status", "next_waiting"))
+        while request != NEVER and queued_us[request] <= time_us:
+            num += int(status[request] == PENDING)  # its client may have gone already
+            request = follower[request]
+        return num
+
+    def _told(self, seen: Int64s, time_us: Int64s | int) -> tuple[Int64s, Int64s, NDArray[np.float64]]:
+        """Return (waiting, running, share of KV blocks in use) by what looks read, [9] or [9, T]."""
+        num_waiting, _, num_running, num_free, last_running, last_free, now_us, *_ = seen
+        is_under_way = now_us > time_us
+        running = np.where(is_under_way, last_running, num_running)
+        free = np.where(is_under_way, last_free, num_free)
+        return num_waiting, running, 1.0 - free / (len(self._state.blocks) - 1)
 
     def outcomes(self) -> Outcomes:
         """Return every request's outcome so far; one that runs or waits is UNFINISHED."""

@@ -30,6 +30,7 @@ def rows_of(
 
     ``jobs``: processes of this machine, where ``address`` names no cluster. Raises ConfigError without the library.
     """
+    runs = _by_load(runs)
     if backend == "dask":
         return _by_dask(runs, jobs=jobs, address=address)
     if backend == "ray":
@@ -37,6 +38,12 @@ def rows_of(
     if address is not None:
         raise ConfigError("--address: needs --backend dask or ray")
     return _here(runs) if jobs == 1 or len(runs) == 1 else _by_processes(runs, jobs=jobs)
+
+
+def _by_load(runs: Sequence[SweepRun]) -> list[SweepRun]:
+    """Return the runs of equal requests in sequence, so that a process draws these once."""
+    places = {load: place for place, load in enumerate(dict.fromkeys(run.load for run in runs))}
+    return sorted(runs, key=lambda run: places[run.load])
 
 
 def _here(runs: Sequence[SweepRun]) -> Iterator[Row]:

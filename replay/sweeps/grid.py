@@ -44,7 +44,8 @@ class SweepRun:
     """One simulation of a sweep; everything in it is plain data that another process, or machine, can have.
 
     ``settings``: KEY=VALUE as after ``--set``; ``load``: options of ``vtwin run`` by their names, seed included;
-    ``gpu_prices``: per GPU and hour. ``digest`` says whether a result on disk is of this run.
+    ``gpu_prices``: per GPU and hour. ``digest`` says whether a result on disk is of this run,
+    ``config_digest`` whether a configuration that was read is its own.
     """
 
     config_name: str
@@ -56,6 +57,7 @@ class SweepRun:
     slo: str | None
     warmup_frac: float | None
     gpu_prices: tuple[tuple[str, float], ...]
+    config_digest: str
     digest: str
 
     def columns(self) -> dict[str, Value]:
@@ -92,6 +94,8 @@ def read_grid(path: Path) -> Grid:
 
     Paths in it are relative to the file.
     """
+    files_digest.cache_clear()  # the files may have changed since the last grid
+    content_digest.cache_clear()
     root = read_section(path)
     check_no_twin_for_grid(path)
     root.refuse_unknown(KEYS)
@@ -133,9 +137,10 @@ def _run(*, folder: Path, **parts: object) -> SweepRun:
     load, config = parts["load"], str(parts["config"])
     assert isinstance(load, tuple)  # noqa: S101 - as it was made above
     paths = [str(value) for key, value in load if key in path_options()]
+    config_digest = files_digest(config)
     known = {
         **parts,
-        "config": files_digest(config),
+        "config": config_digest,
         "load": [
             (key, _place(str(value), folder) if key in path_options() else value) for key, value in load
         ],
@@ -143,7 +148,7 @@ def _run(*, folder: Path, **parts: object) -> SweepRun:
         "tool": tool_version(),
     }
     digest = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:20]
-    return SweepRun(**parts, digest=digest)  # type: ignore[arg-type]  # the parts are the fields but one
+    return SweepRun(**parts, config_digest=config_digest, digest=digest)  # type: ignore[arg-type]  # the parts are the fields but one
 
 
 def _place(name: str, folder: Path) -> str:

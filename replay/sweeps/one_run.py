@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import click
 import typer
+from typer.main import get_command
 
 from replay.console.ready import prepare_engine
 from replay.console.twins import check_starts
@@ -55,7 +56,7 @@ def row_of(run: SweepRun) -> Row:
 
 def _simulated(run: SweepRun) -> Row:
     """Simulate, and return the figures. Raises VtwinError."""
-    twin = load_config(run.config, settings=[Setting(key, value) for key, value in run.settings])
+    twin = _twin(run.config, run.settings, run.config_digest)
     check_starts(twin)
     drawn = _drawn(run.load)
     prepare_engine(twin, trace=drawn)
@@ -107,6 +108,15 @@ def flat(document: Mapping[str, Any], *, above: str = "") -> Row:
     return row
 
 
+@lru_cache(maxsize=1024)
+def _twin(config: str, settings: tuple[tuple[str, str], ...], _digest: str) -> TwinConfig:
+    """Return a configuration with settings, once for all workloads and seeds, while its files are what they are.
+
+    Raises ConfigError.
+    """
+    return load_config(config, settings=[Setting(key, value) for key, value in settings])
+
+
 @lru_cache(maxsize=4)
 def _drawn(load: tuple[tuple[str, Value], ...]) -> Trace:
     """Return the requests of a workload's options. Raises ConfigError."""
@@ -117,14 +127,20 @@ def _drawn(load: tuple[tuple[str, Value], ...]) -> Trace:
 
 def workload_of(load: tuple[tuple[str, Value], ...]) -> WorkloadOptions:
     """Return a workload's options, read as the command line reads them. Raises ConfigError."""
-    app = typer.Typer(add_completion=False)
-    app.command()(with_option_tables(_given))
     try:
-        found = app(words_of(load), standalone_mode=False)
+        found = _command_line().main(words_of(load), standalone_mode=False)
     except click.ClickException as error:
         raise ConfigError(f"workloads: {error.format_message()}") from error
     assert isinstance(found, WorkloadOptions)  # noqa: S101 - what _given returns
     return found
+
+
+@cache
+def _command_line() -> click.Command:
+    """Return the command line that has a workload's options; to make it takes as long as to simulate a run."""
+    app = typer.Typer(add_completion=False)
+    app.command()(with_option_tables(_given))
+    return get_command(app)
 
 
 def _given(workload: WorkloadOptions) -> WorkloadOptions:

@@ -73,6 +73,7 @@ def test_a_run_whose_process_is_killed_is_tried_again_and_costs_the_others_nothi
             slo=None,
             warmup_frac=None,
             gpu_prices=(),
+            config_digest="",
             digest=workload,
         )
 

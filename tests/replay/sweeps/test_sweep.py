@@ -57,12 +57,6 @@ def swept(grid: Path, *options: str, code: int = 0) -> pd.DataFrame:
     return pd.read_parquet(table)
 
 
-def forget_files() -> None:
-    """Do as a command of its own, which does not remember what files had in them."""
-    for name in ("content_digest", "files_digest"):
-        read_grid.__globals__[name].cache_clear()
-
-
 def test_a_row_is_what_a_single_run_says(grid: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = swept(grid, "--jobs", "1")
     assert len(table) == 2 * 3 * 2
@@ -248,7 +242,6 @@ def test_a_copied_folder_is_recognised(grid: Path, capsys: pytest.CaptureFixture
     swept(grid, "--jobs", "1")
     copy = grid.parent / "a copy" / "deep"
     shutil.copytree(grid.parent, copy, ignore=shutil.ignore_patterns("a copy"))
-    forget_files()
     swept(copy / "grid.yaml", "--dry-run")
     assert "2 runs, 2 of them done before" in capsys.readouterr().err
 
@@ -258,7 +251,6 @@ def test_a_file_that_the_configuration_names_is_part_of_a_run(tmp_path: Path) ->
     (tmp_path / "twin.yaml").write_text("latency: {model: roofline, model_config: config.json}\n")
     (tmp_path / "config.json").write_text("{}")
     before = [run.digest for run in read_grid(tmp_path / "grid.yaml").runs]
-    forget_files()
     (tmp_path / "config.json").write_text('{"a": 1}')
     after = [run.digest for run in read_grid(tmp_path / "grid.yaml").runs]
     assert not set(before) & set(after)
@@ -289,7 +281,6 @@ def test_a_grid_that_grew_simulates_what_is_new_and_a_file_that_changed_all_of_i
     grid.write_text(GRID.replace("seeds: 2", "seeds: 3"))
     swept(grid, "--dry-run")
     assert "18 runs, 12 of them done before" in capsys.readouterr().err
-    forget_files()
     grid.with_name("twin.yaml").write_text(SIXTEEN_SEATS_SYNC.replace("6000", "7000"))
     swept(grid, "--dry-run")
     assert "18 runs, 0 of them done before" in capsys.readouterr().err

@@ -256,7 +256,7 @@ class Engine:
         return int(num_waiting), int(num_running), float(kv_frac)
 
     def _num_due(self, request: int, time_us: int) -> int:
-        """Return how many requests are due by a time that no step has taken in; ``request``: the first of those ahead."""
+        """Return how many requests that no step has taken in are due by a time; ``request``: the first of them all."""
         num, rows = 0, columns(self._state.requests)
         queued_us, status, follower = (rows[name] for name in ("queued_us", "status", "next_waiting"))
         while request != NEVER and queued_us[request] <= time_us:

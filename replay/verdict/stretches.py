@@ -591,9 +591,12 @@ def _growth(seen: _Seen, window: tuple[float, float], *, queue_us: float, peak_u
             from_us, to_us = float(times[bottom]), max(float(times[top]), float(times[bottom]) + 1)
             queue_us = min(max(queue_us, from_us), to_us)
     gained = _at(backlog, to_us) - _at(backlog, queue_us, before=True)
+    by_chance = _by_chance(seen, queue_us, to_us)
+    if gained < by_chance:  # which is quickly told
+        return None
     began = queued.began_us[~queued.is_lost]
     at_once = _at_once(began[(began >= queue_us) & (began <= until_us)])
-    is_one = gained >= _by_chance(seen, queue_us, to_us) + at_once
+    is_one = gained >= by_chance + at_once
     return _Grown(from_us=from_us, queue_us=queue_us, to_us=to_us) if is_one else None
 
 

@@ -73,6 +73,8 @@ class Cells:
 
         The list is in the order in which values first come.
         """
+        if not self.is_known.any():
+            return np.full(len(self.values), -1, np.int64), []
         values = self.values.tolist()
         code_of = {value: code for code, value in enumerate(dict.fromkeys(self.known().tolist()))}
         codes = np.fromiter(map(code_of.get, values, repeat(-1)), np.int64, count=len(values))

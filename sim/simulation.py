@@ -14,6 +14,7 @@ from sim.engine.beginning.longer_arrays import with_more_room
 from sim.engine.control import join_requests
 from sim.engine.dtypes import NEVER
 from sim.engine.state import State, columns
+from sim.jit.code_cache import loading_cpu_s
 from sim.latency import Blackbox
 from sim.latency.batch import StepBatch
 from sim.latency.latency_model import LatencyModel
@@ -39,8 +40,9 @@ class Simulation(Totals):
     """Outcomes of a finished run and what it cost.
 
     ``duration_us`` is the time of the last event, or of the horizon that came before it; ``engine_cpu_s`` is CPU time
-    of this thread. ``num_running``, ``num_waiting``: at a horizon, of those that are UNFINISHED (a request that has
-    arrived and does not run waits); without one 0. ``num_in_gateway``: of a cluster, those that wait before any engine.
+    of this thread, without that of loading machine code. ``num_running``, ``num_waiting``: at a horizon, of those that
+    are UNFINISHED (a request that has arrived and does not run waits); without one 0. ``num_in_gateway``: of a cluster,
+    those that wait before any engine.
     """
 
     outcomes: Outcomes
@@ -174,11 +176,11 @@ def simulate(
         raise InvalidConfig(f"until_us: got {until_us}, expected an integer >= 1")
     _check(requests)
     _check_pacing(closed_loop, max_concurrency)
-    started = time.thread_time()
+    started = time.thread_time() - loading_cpu_s()
     engine = Engine(requests, config, latency, record=record, coalesce=coalesce)
     _hold(engine, closed_loop, max_concurrency)
     engine.run_all(requests, FOREVER if until_us is None else until_us)
-    cpu_s = time.thread_time() - started
+    cpu_s = time.thread_time() - loading_cpu_s() - started
     return _simulation(engine, until_us=until_us, cpu_s=cpu_s)
 
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from replay.console.progress import working
 from traces.strict.tell import tell
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from replay.twin.twin_config import TwinConfig
     from sim import RunVariant
     from traces import Trace
@@ -29,7 +25,7 @@ TAKES: Mapping[str, str] = {
 
 
 def load_engine(*variants: RunVariant) -> None:
-    """Compile and load the engine, so that the CPU time in the summary is the simulation's.
+    """Compile the engine where it is not, and load what most runs need of it.
 
     ``variants``: those that will be needed, plain where none is named (``variants_of``).
     """
@@ -40,13 +36,12 @@ def load_engine(*variants: RunVariant) -> None:
 @cache
 def _load(variant: RunVariant) -> None:
     """Compile and load a variant of the engine, once in a process."""
-    with _without_scipy():
-        from sim import compile_engine, is_compiled
+    from sim import compile_engine, is_compiled
 
-        tell_when_compiling()
-        if not is_compiled(variant):  # by this process or, while it waits, by another
-            _tell_of(variant)
-        compile_engine(variant)
+    tell_when_compiling()
+    if not is_compiled(variant):  # by this process or, while it waits, by another
+        _tell_of(variant)
+    compile_engine(variant)
 
 
 @cache
@@ -97,23 +92,6 @@ def _has_any(trace: Trace, column: str) -> bool:
     return bool((cells.is_known & cells.values.astype(bool)).any())
 
 
-@contextmanager
-def _without_scipy() -> Iterator[None]:
-    """Make numba load its functions without scipy, which it imports only to look for linear algebra.
-
-    The engine uses none, and scipy takes a tenth of a second to import. If scipy is imported already, nothing changes.
-    """
-    asked = "scipy.linalg.cython_blas"
-    if asked in sys.modules:
-        yield
-        return
-    sys.modules[asked] = cast("ModuleType", None)  # which Python takes for a module that cannot be imported
-    try:
-        yield
-    finally:
-        del sys.modules[asked]
-
-
 def prepare_engine(
     twin: TwinConfig,
     *,
@@ -127,20 +105,16 @@ def prepare_engine(
     ``takes_any``: whatever comes.
     """
     has_gateway = not twin.is_plain_server if has_gateway is None else has_gateway
-    with _without_scipy():
-        from sim import is_compiled
+    from sim import is_compiled
 
-        tell_when_compiling()
-        variants = variants_of(twin, trace, takes_any=takes_any)
-        is_ready = has_gateway and all(map(is_compiled, variants))
+    tell_when_compiling()
+    variants = variants_of(twin, trace, takes_any=takes_any)
+    is_ready = has_gateway and all(map(is_compiled, variants))
     if not is_ready:
         load_engine(*variants)
     if has_gateway:
         from sim.cluster import compile_cluster
 
-        with (
-            _without_scipy(),
-            working("compiling the cluster once: up to a minute, longer on a busy machine"),
-        ):
+        with working("compiling the cluster once: up to a minute, longer on a busy machine"):
             for variant in variants:
                 compile_cluster(variant)

@@ -16,6 +16,7 @@ import pickle
 import stat
 import sys
 import tempfile
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -36,6 +37,12 @@ _PACKED: Final = "object code, packed bitcode"
 _RUNTIME: Final = "NRT_"
 """How the names of numba's reference counting begin."""
 _told: set[str] = set()
+_loading_s = [0.0]
+
+
+def loading_cpu_s() -> float:
+    """Return the CPU seconds for which this process has loaded machine code until now."""
+    return _loading_s[0]
 
 
 def private_folder(wanted: Path) -> Path | None:
@@ -260,9 +267,11 @@ class CodeCache(caching.FunctionCache):  # type: ignore[misc] # numba is untyped
 
     def load_overload(self, sig: object, target_context: object) -> object:
         """Return what is stored for a signature, None: nothing. numba would first fill its tables, to compile."""
+        started = time.thread_time()
         with self._guard_against_spurious_io_errors():
-            return self._load_overload(sig, target_context)
-        return None
+            found: object = self._load_overload(sig, target_context)
+        _loading_s[0] += time.thread_time() - started
+        return found
 
     def _save_overload(self, sig: object, data: object) -> None:
         try:

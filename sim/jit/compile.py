@@ -11,7 +11,7 @@ import hashlib
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -54,10 +54,12 @@ NOT_COMPILED = (
 )
 """What no compiled code calls, and what lays out no array for it."""
 
+_NOT_COMPILED = tuple(f"{name}/" for name in NOT_COMPILED)
 
-def is_compiled_source(path: Path) -> bool:
-    """Return whether machine code depends on a file of this package."""
-    return not any(str(each) in NOT_COMPILED for each in (path, *path.parents))
+
+def is_compiled_source(name: str) -> bool:
+    """Return whether machine code depends on a file of this package; ``name``: ``engine/run.py``."""
+    return not f"{name}/".startswith(_NOT_COMPILED)
 
 
 @cache
@@ -74,8 +76,18 @@ def _digest(*, with_cluster: bool) -> str:
 @cache
 def _sources(package: Path) -> list[tuple[str, bytes]]:
     """Return the name and the content of every source that machine code depends on, in the order of the paths."""
-    paths = [path.relative_to(package) for path in sorted(package.rglob("*.py"))]
-    return [(path.as_posix(), (package / path).read_bytes()) for path in paths if is_compiled_source(path)]
+    names = sorted(name for name in _python_files(str(package)) if is_compiled_source(name))
+    return [(name, (package / name).read_bytes()) for name in names]
+
+
+def _python_files(folder: str, *, above: str = "") -> Iterator[str]:
+    """Yield the names of the sources in a folder and in those below; of paths this would take four times as long."""
+    with os.scandir(folder) as entries:
+        for each in entries:
+            if each.name.endswith(".py"):
+                yield above + each.name
+            elif each.is_dir() and each.name != "__pycache__":
+                yield from _python_files(each.path, above=f"{above}{each.name}/")
 
 
 def cache_directory(*, with_cluster: bool = False) -> Path:

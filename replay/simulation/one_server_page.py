@@ -16,9 +16,10 @@ from replay.trace.kv_offload import hits_by_tier, offload_text
 from replay.trace.simulation_summary import SimulationSummary
 from replay.trace.summary_text import has_idle_end, waits_of
 from replay.verdict.sentences import GOOD, bursts_told, is_whole, page_title, stretches_told
-from traces import pages, request_metrics, shown_time, tool_version
+from traces import pages, request_latencies, shown_time, tool_version
 from traces.pages.request_figures import (
     METRICS,
+    Floats,
     distribution_picture,
     dots_picture,
     number_text,
@@ -64,7 +65,7 @@ class RunPage:
 
 def page_of_run(run: RunPage) -> pages.Page:
     """Return the page."""
-    summary = run.summary
+    summary, latencies = run.summary, request_latencies(run.trace)
     return pages.Page(
         name="vtwin run",
         eyebrow="vtwin: a simulated run",
@@ -74,8 +75,8 @@ def page_of_run(run: RunPage) -> pages.Page:
         headlines=[*_headlines(run), *run.headlines],
         sections=[
             *([_warnings(run.warnings)] if run.warnings else []),
-            _latencies(run),
-            _over_time(run),
+            _latencies(run, latencies),
+            _over_time(run, latencies),
             _in_use(run),
             *run.of_sessions,
             *run.of_fleet,
@@ -166,12 +167,11 @@ def _warnings(lines: Sequence[str]) -> pages.PageSection:
 # -- pictures -------------------------------------------------------------------------------------------------
 
 
-def _latencies(run: RunPage) -> pages.PageSection:
+def _latencies(run: RunPage, latencies: Mapping[str, Floats]) -> pages.PageSection:
     """Return the distributions: the share of requests up to each time."""
-    metrics = request_metrics(run.trace)
     figures = []
     for name, (key, title) in METRICS.items():
-        values = metrics[key].to_numpy(np.float64)
+        values = latencies[key]
         figures.append(
             pages.Figure(svg=distribution_picture(values[np.isfinite(values)], title, run.slo_us.get(name)))
         )
@@ -194,14 +194,11 @@ def _batches(sizes: Histogram) -> pages.Markup:
     return pages.chart(title="Batch sizes, share of steps", x=x, y=y, marks=[line])
 
 
-def _over_time(run: RunPage) -> pages.PageSection:
-    metrics = request_metrics(run.trace)
-    sent = run.trace.column("send_time_us").to_numpy(np.float64, na_value=np.nan)
+def _over_time(run: RunPage, latencies: Mapping[str, Floats]) -> pages.PageSection:
+    sent = run.trace.cells("send_time_us").floats()
     span_us = float(max(run.summary["duration_us"], 1))
     figures = [
-        pages.Figure(
-            svg=dots_picture(sent, metrics[key].to_numpy(np.float64), title, span_us, run.slo_us.get(name))
-        )
+        pages.Figure(svg=dots_picture(sent, latencies[key], title, span_us, run.slo_us.get(name)))
         for name, (key, title) in METRICS.items()
     ]
     figures.append(pages.Figure(svg=throughput_picture(run.trace, span_us)))

@@ -14,7 +14,6 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from calibrate.carried.carried_model import has_floor
 from calibrate.fit.objective.coefficients import coefficients_in
@@ -175,6 +174,8 @@ def fit_few(
 
 
 def _optimum(traces: Sequence[FitTrace], engine: EngineConfig, space: _Space, *, report: Report):  # type: ignore[no-untyped-def]  # noqa: ANN202 - scipy's own
+    from scipy.optimize import least_squares
+
     weights = [
         np.sqrt(min(1.0, MOST / max(each.num_used, 1))) / NOISE[: len(LATENCIES), None] for each in traces
     ]

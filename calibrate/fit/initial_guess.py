@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from calibrate.fit.objective.exposure import exposure_columns
 from calibrate.fit.objective.fit_trace import FitTrace
@@ -129,6 +128,8 @@ def robust_nnls(matrix: Floats, target: Floats, *, weights: Floats, scale: Float
 
     ``scale`` brings the columns to one size; a hundredth of a typical row pulls undetermined coefficients towards 0.
     """
+    from scipy.optimize import nnls
+
     known = np.isfinite(target) & np.isfinite(matrix).all(axis=1)
     scaled, target, base = matrix[known] * scale, target[known], weights[known]
     if len(target) == 0:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from calibrate.fit.gauss_newton import SHARES, STAIRCASE
 from calibrate.fit.objective.fit_trace import FitTrace
@@ -95,6 +94,8 @@ def optimum(
 
     Raises ConfigError unless every twin's model is physics, or profiled, TraceError where nothing is observed.
     """
+    from scipy.optimize import least_squares
+
     first = _model(served[0])
     names = _free_names(served)
     expected = np.log([float(getattr(first, name)) for name in names])

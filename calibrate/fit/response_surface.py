@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import nnls
 
 from calibrate.fit.objective.many_runs import simulate_many
 from calibrate.fit.objective.objective import FitObjective, robust_weight
@@ -189,6 +188,8 @@ def normal_equations(
 
 def damped_step(normal: Floats, gradient: Floats, *, at: Floats, damping: float) -> Floats:
     """Return the non-negative minimum of a quadratic model, damped towards ``at``; coefficients scaled."""
+    from scipy.optimize import nnls
+
     diagonal = np.diag(normal)
     size = np.maximum(diagonal, 1e-6 * max(float(diagonal.max()), 1e-12))
     curvature = normal + damping * np.diag(size)

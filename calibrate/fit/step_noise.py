@@ -8,7 +8,6 @@ not depend on m. Three non-negative numbers, found by least squares over request
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import nnls
 
 from calibrate.fit.objective.fit_trace import LATENCIES
 from calibrate.fit.objective.objective import FitObjective, log_ratio
@@ -69,6 +68,8 @@ def _squares(off: Floats) -> Floats:
 
 def _sigma(square: Floats, number: Floats, *, counts: Floats) -> float:
     """Return the root of the part that goes with 1/m; each request weighted by what its square may vary by."""
+    from scipy.optimize import nnls
+
     matrix = np.stack([1 / number, 1 / number**2, np.ones(len(number))], axis=1)
     expected = np.full(len(square), max(float(np.average(square, weights=counts)), 1e-12))
     found = np.zeros(3)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import OptimizeResult, least_squares
 
 from calibrate.fit.initial_guess import robust_nnls
 from calibrate.fit.objective.coefficients import EXTENDED_FITTED, MOST, decimals_of
@@ -26,6 +26,9 @@ from calibrate.steps.step_model import predicted_us
 from calibrate.steps.step_series import StepSeries
 from sim import Blackbox, Extended
 from traces.statistics.bootstrap import Floats, block_length, generator_of, over_resamples
+
+if TYPE_CHECKING:
+    from scipy.optimize import OptimizeResult
 
 NAMES = ("beta0", "beta1", "beta2", *EXTENDED_FITTED)
 NOISE = 0.04
@@ -198,6 +201,8 @@ class _StepTask:
 
     def solved(self, start: Floats) -> OptimizeResult:
         """Return the optimum from a start."""
+        from scipy.optimize import least_squares
+
         low, high = self.limits()
         inside = np.clip(start, low + 1e-9, high - 1e-9)
         return least_squares(self.residuals, inside, bounds=(low, high), xtol=1e-5, ftol=1e-5)

@@ -14,7 +14,6 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from replay.model.gpus import Gpu
 from replay.model.matmuls.curves import FEWEST_POINTS, between, mixed
@@ -106,6 +105,7 @@ def tiles_of(shape: ModelShape, gpu: Gpu, *, tp: int = 1) -> Tiles:
 
 def smooth(tokens: Floats, time_us: Floats) -> Floats:
     """Return √(a² + (b·tokens)²) with the a and b that are nearest to the times, by least squares of their logs."""
+    from scipy.optimize import least_squares
 
     def off(logs: Floats) -> Floats:
         a, b = np.exp(logs)

@@ -59,9 +59,12 @@ class WeightedSample:
         )
 
     def statistics(self, quantiles: Floats) -> Floats:
-        """Return the mean and the quantiles, exactly, over all values as often as they weigh."""
+        """Return the mean and the quantiles, exactly, over all values as often as they weigh.
+
+        Not ``values @ weights``: see ``weighted_sums``; and BLAS's threads wait for more work, busily.
+        """
         reached = np.cumsum(self.weights)
-        mean = float(self.values @ self.weights) / reached[-1]
+        mean = float((self.values * self.weights).sum()) / reached[-1]
         rank = quantiles * (reached[-1] - 1)
         below = np.floor(rank)
         last = len(self.values) - 1
@@ -105,7 +108,7 @@ class WeightedSample:
         """Return Wasserstein's first distance to another sample: the area between the distribution functions, µs."""
         points = np.union1d(self.values, other.values)
         difference = np.abs(self.share_up_to(points) - other.share_up_to(points))
-        return float(difference[:-1] @ np.diff(points))
+        return float((difference[:-1] * np.diff(points)).sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.carried.old_twin import fit_carried, pace_carried, range_carried
 from calibrate.compare.equivalence import equivalences
 from calibrate.compare.metric_errors import compare
 from calibrate.compare.network import server_view
@@ -179,6 +178,8 @@ def _with_reach(fit: Fit, loads: FittedRange, options: Options, *, old: TwinConf
     pace = pace_of(fit, run_to_run=options.run_to_run.bound)
     range_ = loads.within(fit.config.engine.max_num_seqs)
     if old is not None:
+        from calibrate.carried.old_twin import pace_carried, range_carried
+
         range_, pace = range_carried(old.fitted, range_), pace_carried(pace)
     return replace(fit, config=replace(fit.config, fitted=range_, pace=pace))
 
@@ -226,6 +227,8 @@ def _fitted(
     which it is made.
     """
     if old is not None:
+        from calibrate.carried.old_twin import fit_carried
+
         return fit_carried(ready, known, config, old, report=report)
     if steps.series:
         return fit_to_steps(steps, ready, config, priors=priors, seed=options.seed, report=report)

@@ -192,7 +192,7 @@ class Engine:
                 queued_us = columns(state.requests)["queued_us"]
             row[:] = words[_LOOK]
             if row[1] != NEVER and queued_us[row[1]] <= at_us:
-                row[0] += self._num_due(int(row[1]), at_us)
+                row[0] += self._num_due(row[1], at_us)
         return True
 
     def _before_counting(self, requests: Requests) -> dict[str, NDArray[Any]] | None:
@@ -251,11 +251,11 @@ class Engine:
         Steps were taken up to then. Of a step that ends later only its start is visible.
         """
         seen = np.frombuffer(self._state.engine, np.int64)[_LOOK]
-        seen[0] += self._num_due(int(seen[1]), time_us)
+        seen[0] += self._num_due(seen[1], time_us)
         num_waiting, num_running, kv_frac = self._told(seen, time_us)
         return int(num_waiting), int(num_running), float(kv_frac)
 
-    def _num_due(self, request: int, time_us: int) -> int:
+    def _num_due(self, request: np.int64, time_us: int) -> int:
         """Return how many requests that no step has taken in are due by a time; ``request``: the first of them all."""
         num, rows = 0, columns(self._state.requests)
         queued_us, status, follower = (rows[name] for name in ("queued_us", "status", "next_waiting"))
@@ -266,10 +266,8 @@ class Engine:
 
     def _told(self, seen: Int64s, time_us: Int64s | int) -> tuple[Int64s, Int64s, NDArray[np.float64]]:
         """Return (waiting, running, share of KV blocks in use) by what looks read, [9] or [9, T]."""
-        num_waiting, _, num_running, num_free, last_running, last_free, now_us, *_ = seen
-        is_under_way = now_us > time_us
-        running = np.where(is_under_way, last_running, num_running)
-        free = np.where(is_under_way, last_free, num_free)
+        num_waiting, _, num_running, num_free, *last, now_us, _, _ = seen
+        running, free = np.where(now_us > time_us, last, (num_running, num_free))
         return num_waiting, running, 1.0 - free / (len(self._state.blocks) - 1)
 
     def outcomes(self) -> Outcomes:

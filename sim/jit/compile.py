@@ -11,8 +11,9 @@ import hashlib
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
+from glob import glob
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -76,18 +77,8 @@ def _digest(*, with_cluster: bool) -> str:
 @cache
 def _sources(package: Path) -> list[tuple[str, bytes]]:
     """Return the name and the content of every source that machine code depends on, in the order of the paths."""
-    names = sorted(name for name in _python_files(str(package)) if is_compiled_source(name))
-    return [(name, (package / name).read_bytes()) for name in names]
-
-
-def _python_files(folder: str, *, above: str = "") -> Iterator[str]:
-    """Yield the names of the sources in a folder and in those below; of paths this would take four times as long."""
-    with os.scandir(folder) as entries:
-        for each in entries:
-            if each.name.endswith(".py"):
-                yield above + each.name
-            elif each.is_dir() and each.name != "__pycache__":
-                yield from _python_files(each.path, above=f"{above}{each.name}/")
+    names = glob("**/*.py", root_dir=package, recursive=True)  # noqa: PTH207 - of paths it takes four times as long
+    return [(name, (package / name).read_bytes()) for name in sorted(names) if is_compiled_source(name)]
 
 
 def cache_directory(*, with_cluster: bool = False) -> Path:

@@ -30,6 +30,13 @@ engine: {max_num_seqs: 256, max_num_batched_tokens: 8192, num_gpu_blocks: 60000,
 latency: {model: blackbox, coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 6000, beta1: 20, beta2: 30}}
 """
 
+GRID = """\
+config: twin.yaml
+set: {engine.max_num_seqs: [64, 96, 128, 192, 256], engine.max_num_batched_tokens: [1024, 2048, 4096, 8192]}
+workloads: {chat: {rate: 14, num_requests: 1000, prompt_tokens: 300, output_tokens: 120}}
+seeds: 5
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
@@ -43,10 +50,11 @@ class Cost:
 def timed(arguments: list[str], folder: Path, *, expected: int = 0, **environment: str) -> Cost:
     """Return the cost of one vtwin command that ends with the ``expected`` exit code."""
     loop_s = reference_loop_s()
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.perf_counter()
     done = subprocess.run(
-        [VTWIN, *arguments], cwd=folder, check=False, capture_output=True, env={**os.environ, **environment}
+        [VTWIN, *arguments], cwd=folder, check=False, capture_output=True, env=inherited | environment
     )
     wall_s = time.perf_counter() - started
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -105,15 +113,24 @@ def comparison_rows(folder: Path) -> list[dict[str, Any]]:
     ]
 
 
+def swept(folder: Path) -> list[str]:
+    """Return a sweep of 20 servers and five seeds; a second one would find its runs done."""
+    (folder / "grid.yaml").write_text(GRID)
+    return ["sweep", "grid.yaml", "--jobs", "1", "--output", "swept.parquet"]
+
+
 def startup_rows(folder: Path) -> list[dict[str, Any]]:
     """Return what commands cost that do little: their start. Nothing is written."""
     run = ["run", "--config", "twin.yaml", "--rate", "14", "--num-requests"]
     mooncake = ["replay", str(MOONCAKE), "--config", "twin.yaml"]
-    refused = [*run, "10", "--concurrency", "4"]
+    refused, page = [*run, "10", "--concurrency", "4"], ["--report", "run.html", "--overwrite"]
     return [
         row("run of 10 requests", best([*run, "10"], folder), "cpu", 1.0),
         row("replay of Mooncake's 12,031 conversations", best(mooncake, folder), "cpu", 1.6),
         row("run of 100,000 requests", best([*run, "100000"], folder), "cpu", 2.5),
+        row("the same with --json", best([*run, "100000", "--json"], folder), "cpu", 2.5),
+        row("the same with --report", best([*run, "100000", *page], folder), "cpu", 2.5),
+        row("sweep of 100 runs of 1,000 requests, one process", timed(swept(folder), folder), "cpu", 2.0),
         row("a refused option", best(refused, folder, expected=2), "cpu", 0.3),
         row("--help", best(["--help"], folder), "wall", 0.3),
     ]

@@ -159,7 +159,9 @@ def test_a_run_of_one_server_imports_neither_scipy_nor_clusters_nor_what_reads_m
     imported: dict[tuple[str, ...], set[str]],
 ) -> None:
     loaded = imported[ONE_SERVER]
-    assert "scipy.linalg" not in loaded  # here the parent process imports numba, which asks for scipy's version
+    assert (
+        "scipy.linalg" not in loaded
+    )  # here the parent process imports numba, which asks for scipy's version
     assert "numba.cpython.unicode" not in loaded  # what numba compiles with
     assert {
         name

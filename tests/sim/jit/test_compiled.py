@@ -124,7 +124,9 @@ print(len(run_plain_counted.signatures), len(run_plain.signatures), "scipy" in s
 
 
 @needs_compiler
-def test_a_process_that_loads_the_engine_takes_what_most_runs_call_and_tells_numba_of_no_inner_function() -> None:
+def test_a_process_that_loads_the_engine_takes_what_most_runs_call_and_tells_numba_of_no_inner_function() -> (
+    None
+):
     python("from sim import compile_engine; compile_engine()")
     assert python(HEARD_OF) == "True 0\n1 0 False"
 

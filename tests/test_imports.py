@@ -52,8 +52,10 @@ SIM_EXCEPTIONS = {
         "stat",
         "sys",
         "tempfile",
+        "time",
         "zlib",
-    },  # compiled code on disk
+    },  # compiled code on disk, and the CPU time for which it is loaded
+    "sim/jit/__init__.py": {"sys"},  # numba is imported without scipy
     "sim/jit/folding.py": {"ast", "inspect", "textwrap"},  # the engine's own sources
     "sim/jit/shipped.py": {
         "llvmlite.binding",
@@ -63,7 +65,7 @@ SIM_EXCEPTIONS = {
         "zlib",
     },  # the same, in the package
     "sim/cluster/ship.py": {"os", "pathlib", "sys", "tempfile"},  # makes it
-    "sim/jit/compile.py": {"hashlib", "os", "pathlib", "sys", "tempfile"},
+    "sim/jit/compile.py": {"glob", "hashlib", "os", "pathlib", "sys", "tempfile"},
     "sim/paged_memory.py": {"mmap"},  # pages of the process, of no file
     "sim/simulation.py": {"time"},
     "sim/cluster/by_events.py": {"time"},

@@ -96,8 +96,7 @@ def optimum(
     """
     from scipy.optimize import least_squares
 
-    first = _model(served[0])
-    names = _free_names(served)
+    first, names = _model(served[0]), _free_names(served)
     expected = np.log([float(getattr(first, name)) for name in names])
     said = first.coefficients()
     width = np.array([said[name].prior for name in names], np.float64)

@@ -97,8 +97,7 @@ def optimum(
     from scipy.optimize import least_squares
 
     first, names = _model(served[0]), _free_names(served)
-    expected = np.log([float(getattr(first, name)) for name in names])
-    said = first.coefficients()
+    expected, said = np.log([float(getattr(first, name)) for name in names]), first.coefficients()
     width = np.array([said[name].prior for name in names], np.float64)
     weights = [_weight(each) for each in served]
     tell, kind = report or (lambda _stage, _loss: None), type(first).__name__.lower()

@@ -133,7 +133,7 @@ class Engine:
         deadline_us = requests.deadline_us
         if deadline_us is None:
             return NO_REQUESTS
-        order: Int64s = np.argsort(deadline_us, kind="stable")
+        order: Int64s = np.argsort(np.maximum(deadline_us, requests.arrival_us), kind="stable")
         by_deadline: Int64s = order[deadline_us[order] != NEVER]
         return by_deadline
 

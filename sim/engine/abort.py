@@ -10,12 +10,12 @@ from sim.engine.asked_features import (
     leave_pin,
     let_go_of_inputs,
 )
-from sim.engine.deadlines import first_deadline_us, gives_up_us, is_over, next_deadline_us
+from sim.engine.deadlines import first_deadline_us, is_over, next_deadline_us
 from sim.engine.dtypes import ABORTED, GAVE_UP, NEVER, PENDING, PREEMPTED, RUNNING, WAITING
 from sim.engine.log import log_completion
 from sim.engine.preemption import end_preemption, remove_running_at
 from sim.engine.state import State
-from sim.engine.waiting import drop_refused_before, release_held, remove_request
+from sim.engine.waiting import hear_before_deadlines, remove_request
 from sim.jit.compile import part, phase
 
 
@@ -53,8 +53,8 @@ def abort(s: State, request: int) -> None:
 
 @phase
 def drop_overdue(s: State, until_us: int) -> None:
-    """Abort every request whose deadline has come before ``until_us``; in a closed loop its place goes to the next."""
-    settings, clock, queues = s.engine[0].settings, s.engine[0].clock, s.engine[0].queues
+    """Abort every request whose deadline has come before ``until_us``."""
+    clock, queues = s.engine[0].clock, s.engine[0].queues
     while True:
         due_us = first_deadline_us(s)
         if due_us == NEVER or due_us > clock.now_us or due_us >= until_us:
@@ -63,15 +63,13 @@ def drop_overdue(s: State, until_us: int) -> None:
         queues.num_deadlines_taken += 1
         abort(s, request)
         log_completion(s, request, clock.now_us, GAVE_UP)
-        if settings.is_closed_loop:
-            drop_refused_before(s, gives_up_us(s, request))
-            release_held(s, gives_up_us(s, request))
 
 
 @part
 def drop_requests_past_their_deadline(s: State, until_us: int) -> bool:
     """Abort what is overdue, and was so before ``until_us``, before the next step; return whether anything was."""
     clock = s.engine[0].clock
+    hear_before_deadlines(s, clock.now_us)
     due_us = next_deadline_us(s)
     if due_us != NEVER and due_us <= clock.now_us and due_us < until_us:
         drop_overdue(s, until_us)

@@ -41,14 +41,26 @@ def next_deadline_us(s: State) -> int:
 
 
 @phase
+def next_to_give_up(s: State) -> int:
+    """Return the request whose client is the next to give up, of those whose place in a closed loop nobody has yet."""
+    queues = s.engine[0].queues
+    while queues.num_deadlines_heard < queues.num_deadlines:
+        request = s.deadlines[queues.num_deadlines_heard]
+        if not is_over(s, request):
+            return request
+        queues.num_deadlines_heard += 1
+    return NEVER
+
+
+@phase
 def add_deadline(s: State, request: int) -> None:
     """Remember when a request's client gives up, if it does, behind those of the same time."""
     queues = s.engine[0].queues
-    due_us = s.deadline_us[request]
-    if due_us == NEVER:
+    if s.deadline_us[request] == NEVER:
         return
-    at = queues.num_deadlines
-    while at > queues.num_deadlines_taken and s.deadline_us[s.deadlines[at - 1]] > due_us:
+    due_us, at = gives_up_us(s, request), queues.num_deadlines
+    first = max(queues.num_deadlines_taken, queues.num_deadlines_heard)
+    while at > first and gives_up_us(s, s.deadlines[at - 1]) > due_us:
         s.deadlines[at] = s.deadlines[at - 1]
         at -= 1
     s.deadlines[at] = request
@@ -56,8 +68,12 @@ def add_deadline(s: State, request: int) -> None:
 
 
 @part
-def learnt_us(s: State, request: int, seen_us: int) -> int:
-    """Return when a client's place is free: it has seen its last token at ``seen_us``, or gave up before."""
+def learnt_us(s: State, request: int, seen_us: int, now_us: int) -> int:
+    """Return when a client's place is free: it has seen its last token at ``seen_us``, or gave up before.
+
+    NEVER where it gave up before ``now_us``: then the place was handed on (``waiting.hear_answers``).
+    """
     if s.engine[0].settings.has_deadlines and s.deadline_us[request] != NEVER:
-        return min(seen_us, gives_up_us(s, request))
+        due_us = gives_up_us(s, request)
+        return NEVER if due_us < now_us else min(seen_us, due_us)
     return seen_us

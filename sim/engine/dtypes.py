@@ -187,6 +187,7 @@ QUEUES = np.dtype(
         ("num_joined", np.int64),  # how many of those have gone on to the waiting queue
         ("num_deadlines", np.int64),  # how many of `deadlines` are filled
         ("num_deadlines_taken", np.int64),  # how many of those have passed, or matter no more
+        ("num_deadlines_heard", np.int64),  # closed loop: after how many of those the next request was let go
         ("next_held", np.int64),  # closed loop: the place in `held` of the next request to be released
         ("num_waiting", np.int64),
         ("first_waiting", np.int64),

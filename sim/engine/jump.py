@@ -38,7 +38,7 @@ from sim.engine.step_time.step_duration import (
     take_step,
 )
 from sim.engine.update import finish
-from sim.engine.waiting import drop_refused_before, earlier, next_queued_us, note_taken_in
+from sim.engine.waiting import earlier, hear_answers, next_queued_us, note_taken_in
 from sim.jit.compile import part, phase
 from sim.latency.batch import sums_of_decodes
 from sim.latency.latency_model import BLACKBOX, EXTENDED
@@ -238,7 +238,7 @@ def advance_running(s: State, num_steps: int) -> None:
         if (
             settings.is_closed_loop
         ):  # else no request waits for a refusal: it goes when it is due, as in single steps
-            drop_refused_before(s, last_end_us)
+            hear_answers(s, last_end_us)
         take_in_meanwhile(s, num_steps)
     num_left = 0
     for i in range(queues.num_running):
@@ -374,7 +374,13 @@ def nothing_moves(s: State) -> bool:
 
 @part
 def end_of_stillness_us(s: State, until_us: int) -> int:
-    """Return when the next client gives up, or pinned KV is let go, at most ``until_us``; NEVER: that is now."""
+    """Return when the next client gives up, or pinned KV is let go, at most ``until_us``; NEVER: that is now.
+
+    In a closed loop a refusal may let a request go whose client gives up at once, so a jump ends there, too.
+    """
+    settings = s.engine[0].settings
+    if settings.has_deadlines and settings.is_closed_loop and s.engine[0].queues.first_pending != NEVER:
+        until_us = min(until_us, next_queued_us(s))
     deadline_us = next_deadline_us(s)
     if deadline_us != NEVER:
         until_us = min(until_us, deadline_us)
@@ -465,8 +471,8 @@ def jump_async(s: State, until_us: int) -> bool:
     if num_steps == 0:
         return False
     b.step = totals.num_steps + num_steps - 1
-    advance_running(s, num_steps)
     clock.now_us = s.ends_us[num_steps - 1]
+    advance_running(s, num_steps)
     clock.device_free_us = b.exec_end_us = s.ends_us[num_steps]
     for i in range(queues.num_running):
         entry = s.entries[clock.oldest_batch, i]

@@ -34,7 +34,14 @@ from sim.engine.state import State, engine_at
 from sim.engine.step_time.step_duration import take_step
 from sim.engine.step_time.step_sums import sums_of
 from sim.engine.update import update_from_output
-from sim.engine.waiting import add_request, drop_refused, join_passed_over, note_taken_in, take_first_pending
+from sim.engine.waiting import (
+    add_request,
+    drop_refused,
+    hear_before_deadlines,
+    join_passed_over,
+    note_taken_in,
+    take_first_pending,
+)
 from sim.jit.compile import engine_entry, part, phase
 from sim.jit.references import Table
 
@@ -54,6 +61,7 @@ def add_arrivals(s: State, by_us: int) -> None:
     settings, queues = s.engine[0].settings, s.engine[0].queues
     if queues.is_blocked and has_new_grammar(s):
         queues.is_blocked = 0
+    hear_before_deadlines(s, by_us)
     while queues.first_pending != NEVER:
         request = queues.first_pending
         r = s.requests[request]

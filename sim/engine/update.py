@@ -16,14 +16,13 @@ from sim.engine.asked_features import (
     take_in_transfers,
     verify_tokens,
 )
-from sim.engine.deadlines import learnt_us
 from sim.engine.dtypes import ABORTED, COMPLETED, FINISHED, GOT_FIRST_TOKEN, NEVER, RUNNING, SAMPLES
 from sim.engine.kv_cache.kv_cache_manager import cache_blocks
 from sim.engine.log import log_completion, log_pause, log_span, log_token
 from sim.engine.preemption import end_preemption
 from sim.engine.state import State
 from sim.engine.step_time.step_duration import first_seen_us, output_delay_us
-from sim.engine.waiting import drop_refused_before, release_held, remove_request
+from sim.engine.waiting import answer, hear_answers, remove_request
 from sim.jit.compile import part, phase
 
 
@@ -54,6 +53,8 @@ def finish(s: State, request: int) -> None:
         s.engine[0].totals,
     )
     r = s.requests[request]
+    if settings.is_closed_loop:
+        hear_answers(s, s.engine[0].clock.now_us)
     slot = r.slot  # what is freed below forgets it, and ``keep_row`` needs it
     num_to_pin = num_blocks_to_pin(s, request) if settings.session_kv_ttl_us > 0 else NEVER
     let_go_of_inputs(s, request)
@@ -76,9 +77,7 @@ def finish(s: State, request: int) -> None:
     if settings.is_closed_loop or settings.log_completions:
         seen_us = r.last_token_us + output_delay_us(s.latency, r.num_tokens - r.num_prompt_tokens)
         log_completion(s, request, seen_us, COMPLETED)
-        if settings.is_closed_loop:
-            drop_refused_before(s, r.last_token_us)
-            release_held(s, learnt_us(s, request, seen_us))
+        answer(s, request, seen_us)
 
 
 @part

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.engine.deadlines import add_deadline
+from sim.engine.deadlines import add_deadline, gives_up_us, learnt_us, next_to_give_up
 from sim.engine.dtypes import ALL_COMPILE, FCFS, NEVER, REJECTED
 from sim.engine.state import State
 from sim.jit.compile import part, phase
@@ -348,14 +348,50 @@ def drop_refused(s: State, request: int) -> None:
         release_held(s, s.requests[request].queued_us)
 
 
-@phase
-def drop_refused_before(s: State, time_us: int) -> None:
-    """Count refusals before a time as answers: of two answers the earlier one lets the next request of a loop go."""
-    queues = s.engine[0].queues
-    request = queues.first_pending
-    while request != NEVER and s.requests[request].queued_us < time_us:
+@part
+def first_refused(s: State, before_us: int) -> int:
+    """Return the first request that the front end refuses before a time, NEVER if there is none."""
+    request = s.engine[0].queues.first_pending
+    while request != NEVER and s.requests[request].queued_us < before_us:
         if s.requests[request].status == REJECTED:
-            drop_refused(s, request)
-            request = queues.first_pending
-        else:
-            request = s.requests[request].next_waiting
+            return request
+        request = s.requests[request].next_waiting
+    return NEVER
+
+
+@phase
+def hear_answers(s: State, before_us: int) -> None:
+    """Let a closed loop's next requests go for the answers before a time: refusals, and clients that gave up.
+
+    In the order of their times: of two answers the earlier one lets the next request go. To let go of one may bring
+    another such answer. Requests whose clients gave up are dropped between two steps (``abort.drop_overdue``).
+    """
+    queues = s.engine[0].queues
+    while True:
+        refused, given_up = first_refused(s, before_us), next_to_give_up(s)
+        if given_up != NEVER:
+            due_us = gives_up_us(s, given_up)
+            if due_us < before_us and (refused == NEVER or due_us <= s.requests[refused].queued_us):
+                queues.num_deadlines_heard += 1
+                release_held(s, due_us)
+                continue
+        if refused == NEVER:
+            return
+        drop_refused(s, refused)
+
+
+@part
+def hear_before_deadlines(s: State, by_us: int) -> None:
+    """Let a closed loop's next requests go for all answers by a time, where clients give up: those that go may, too."""
+    settings = s.engine[0].settings
+    if settings.has_deadlines and settings.is_closed_loop:
+        hear_answers(s, by_us + 1)
+
+
+@part
+def answer(s: State, request: int, seen_us: int) -> None:
+    """Let a closed loop's next request go for a last token that is seen at ``seen_us``, if its client still waits."""
+    if s.engine[0].settings.is_closed_loop:
+        free_us = learnt_us(s, request, seen_us, s.engine[0].clock.now_us)
+        if free_us != NEVER:
+            release_held(s, free_us)

@@ -132,6 +132,7 @@ class Reference:
         self.requests = [self._request(requests, i) for i in range(len(requests))]
         self.concurrency, self.think_us = closed_loop or (len(requests), 0)
         self.held = deque(self.requests[self.concurrency :])
+        self.heard: set[Request] = set()
         self.pending = sorted(self.requests[: self.concurrency], key=lambda r: r.queued_us)
         if closed_loop:
             for r in self.held:
@@ -403,6 +404,7 @@ class Reference:
         self.steps.append(batch.row)
 
     def finish(self, request: Request, batch: Batch) -> None:
+        self.hear_answers(self.clock)
         self.pool.release(request.blocks)
         request.blocks, request.status, self.has_finished = [], Status.OK, True
         self.end_preemption(request)
@@ -412,8 +414,8 @@ class Reference:
         if request.deadline_us is not None and request.deadline_us < seen_us:
             request.status = Status.TIMEOUT
             seen_us = min(seen_us, request.gives_up_us)
-        self.drop_refused_before(self.clock)
-        self.release_held(seen_us)
+        if request not in self.heard:
+            self.release_held(seen_us)
 
     def end_preemption(self, request: Request) -> None:
         if request.preempted_since_us != NEVER:
@@ -426,10 +428,11 @@ class Reference:
         """Return those whose clients may yet give up, the next one first."""
         live = [r for r in self.requests if r.has_arrived and r.status == Status.UNFINISHED]
         return sorted(
-            (r for r in live if r.deadline_us is not None), key=lambda r: (r.deadline_us or 0, r.place)
+            (r for r in live if r.deadline_us is not None), key=lambda r: (r.gives_up_us, r.place)
         )
 
     def give_up(self) -> None:
+        self.hear_answers(self.clock + 1)
         while (first := self.with_deadlines()) and first[0].gives_up_us <= self.clock:
             self.abort(first[0])
 
@@ -443,8 +446,6 @@ class Reference:
             self.waiting.remove(request)
         request.status, self.has_finished, self.is_blocked = Status.TIMEOUT, True, False
         self.fruitless_since = None
-        self.drop_refused_before(request.gives_up_us)
-        self.release_held(request.gives_up_us)
 
     def seen_us(self, request: Request, number: int) -> int:
         """Return when the client sees a request's output token, the first being number 1."""
@@ -465,11 +466,19 @@ class Reference:
         self.pending.append(r)
         self.pending.sort(key=lambda r: r.queued_us)
 
-    def drop_refused_before(self, time_us: int) -> None:
-        """A refusal is an answer, too; whoever has one first lets the next request go."""
-        while refused := [r for r in self.pending if r.is_refused and r.queued_us < time_us]:
-            self.pending.remove(refused[0])
-            self.release_held(refused[0].queued_us)
+    def hear_answers(self, before_us: int) -> None:
+        """A refusal is an answer, too, and so is a client that gave up: the first one lets the next request go."""
+        while True:
+            refused = [(r.queued_us, 1, r) for r in self.pending if r.is_refused and r.queued_us < before_us]
+            given_up = [(r.gives_up_us, 0, r) for r in self.with_deadlines() if r not in self.heard]
+            answers = refused[:1] + [each for each in given_up[:1] if each[0] < before_us]
+            if not answers:
+                return
+            time_us, kind, request = min(answers, key=lambda each: each[:2])
+            if kind == 1:
+                self.pending.remove(request)
+            self.heard.add(request)
+            self.release_held(time_us)
 
     # -- the loop ---------------------------------------------------------------------------------------------
 

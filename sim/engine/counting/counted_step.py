@@ -14,7 +14,6 @@ from sim.engine.counting.ends import (
     take_first,
     take_last,
 )
-from sim.engine.deadlines import learnt_us
 from sim.engine.dtypes import FINISHED, NEVER, RUNNING
 from sim.engine.kv_cache.prefix_cache import cdiv
 from sim.engine.log import count_steps, log_span
@@ -23,7 +22,7 @@ from sim.engine.schedule import length_limit
 from sim.engine.state import State
 from sim.engine.step_time.step_duration import first_seen_us, output_delay_us, take_step
 from sim.engine.step_time.step_sums import clear_sums, sums_of
-from sim.engine.waiting import drop_refused_before, peek_request, release_held, remove_request
+from sim.engine.waiting import answer, hear_answers, peek_request, remove_request
 from sim.jit.compile import part, phase
 from sim.latency.batch import sums_of_share
 
@@ -157,6 +156,8 @@ def end_counted(s: State, request: int, now_us: int) -> None:
     """Give a request its last token, and let a client's next one go."""
     settings, queues, totals = s.engine[0].settings, s.engine[0].queues, s.engine[0].totals
     c, r = s.engine[0].counting, s.requests[request]
+    if settings.is_closed_loop:
+        hear_answers(s, now_us)
     r.num_tokens, r.status = r.max_total_tokens, FINISHED
     r.last_token_us = max(now_us, r.first_token_us)
     r.last_emission = totals.num_emissions
@@ -165,9 +166,7 @@ def end_counted(s: State, request: int, now_us: int) -> None:
     queues.has_finished_ids = 1
     totals.num_completed += 1
     if settings.is_closed_loop:
-        seen_us = r.last_token_us + output_delay_us(s.latency, r.num_tokens - r.num_prompt_tokens)
-        drop_refused_before(s, r.last_token_us)
-        release_held(s, learnt_us(s, request, seen_us))
+        answer(s, request, r.last_token_us + output_delay_us(s.latency, r.num_tokens - r.num_prompt_tokens))
 
 
 @part

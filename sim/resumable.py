@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.config import EngineConfig, Record
-from sim.countable import CHANGED_BY_COUNTING, may_be_counted
+from sim.countable import may_be_counted
 from sim.engine import dtypes as dt
 from sim.engine.beginning.first_of_requests import asked_for, with_asked_for
 from sim.engine.beginning.longer_arrays import longer, with_more_room
@@ -74,12 +74,11 @@ class Engine:
         check_cadence(config)
         self._config, self._latency, self._record = config, latency, record
         self._coalesce = coalesce and not config.steps_singly and record not in ("steps", "blocks")
-        size = size_for(config, requests)
-        self._state = first_state(config, latency, requests.hash_ids, size=size, record=record)
         self._state_in_row: State | None = None
         self._row: Table = None
         self._run: Run = run
-        self._write(requests)
+        self._pacing: tuple[int, int, bool] | None = None
+        self._begin(requests)
 
     def _engines(self) -> Table:
         """Return the table of this one engine, as compiled functions take it, with the arrays that it has now."""
@@ -97,17 +96,27 @@ class Engine:
 
     # -- its requests -----------------------------------------------------------------------------------------
 
+    def _begin(self, requests: Requests) -> None:
+        """Lay out the engine's arrays and enter all its requests, anew if it was used before."""
+        size = size_for(self._config, requests)
+        self._state = first_state(
+            self._config, self._latency, requests.hash_ids, size=size, record=self._record
+        )
+        self._write(requests)
+        if self._pacing is not None:
+            concurrency, think_time_us, is_capped = self._pacing
+            self.hold(concurrency, think_time_us, is_capped=is_capped)
+
     def _write(self, requests: Requests) -> None:
         """Enter the requests in the tables; each joins when its time comes."""
         num, config = len(requests), self._config
         rows = request_records(requests, config, self._latency)
         state = with_fresh_rows(self._state, num, config)
-        state = state._replace(heap=longer(state.heap, num + 1))
+        state = state._replace(requests=rows, heap=longer(state.heap, num + 1))
         engine = columns(state.engine)
         end = rows["num_hashes"] * config.hash_block_size + config.num_hash_lookahead_tokens
         if np.any(end > rows["num_prompt_tokens"]):
             engine["settings"]["outputs_are_shared"] = 1
-        state.requests[:] = rows
         engine["queues"]["num_requests"] = num
         self._state = self._with_what_is_asked_for(state, requests)
         order = joining_order(rows["queued_us"], rows["arrival_us"])
@@ -139,6 +148,7 @@ class Engine:
 
     def hold(self, concurrency: int, think_time_us: int, *, is_capped: bool) -> None:
         """Make the loop closed; requests that keep their due times go in the order of these, else of their rows."""
+        self._pacing = (concurrency, think_time_us, is_capped)
         arrival_us = self._state.requests["arrival_us"]
         order = np.argsort(arrival_us, kind="stable") if is_capped else np.arange(len(arrival_us))
         self._state = self._state._replace(held=order.astype(np.int64))
@@ -158,11 +168,10 @@ class Engine:
 
         That is far faster, and the bits are the same. The engine has not begun; ``requests`` is all that it has.
         """
-        before = self._before_counting(requests)
-        if before is not None:
+        if self._may_count(requests):
             if self._count(until_us):
                 return
-            self._bring_back(before)
+            self._begin(requests)
         self.advance(until_us)
 
     def looks(self, requests: Requests, time_us: Int64s) -> NDArray[np.float64]:
@@ -172,10 +181,10 @@ class Engine:
         engine has not begun; ``requests`` is all that it has; the times ascend.
         """
         seen = np.empty((len(time_us), len(_LOOK)), np.int64)
-        before = self._before_counting(requests)
-        if before is None or not self._look_at_each(time_us, seen, self._count):
-            if before is not None:
-                self._bring_back(before)
+        may_count = self._may_count(requests)
+        if not (may_count and self._look_at_each(time_us, seen, self._count)):
+            if may_count:
+                self._begin(requests)
             self._look_at_each(time_us, seen, self.advance)
         *_, now_us, free_us, busy_us = seen.T
         ahead_us = np.maximum(np.maximum(now_us, free_us) - time_us, 0)
@@ -195,17 +204,10 @@ class Engine:
                 row[0] += self._num_due(row[1], at_us)
         return True
 
-    def _before_counting(self, requests: Requests) -> dict[str, NDArray[Any]] | None:
-        """Return what counting changes, to be brought back if it fails; None where it may not be tried."""
+    def _may_count(self, requests: Requests) -> bool:
+        """Return whether it may be tried to count blocks; if that fails, the engine has to begin anew."""
         is_paced = bool(columns(self._state.engine)[0]["settings"]["is_closed_loop"])
-        if not self._coalesce or not may_be_counted(self._state, requests, is_paced=is_paced):
-            return None
-        return {name: getattr(self._state, name).copy() for name in CHANGED_BY_COUNTING}
-
-    def _bring_back(self, before: dict[str, NDArray[Any]]) -> None:
-        """Undo what a run did that counted; the logs may keep their room."""
-        for name, array in before.items():
-            getattr(self._state, name)[...] = array
+        return self._coalesce and may_be_counted(self._state, requests, is_paced=is_paced)
 
     def _count(self, until_us: int = FOREVER) -> bool:
         """Take every step that starts before ``until_us``, counting blocks; False: that cannot be; all is lost."""
@@ -284,5 +286,7 @@ class Engine:
 def joining_order(queued_us: Int64s, arrival_us: Int64s) -> Int64s:
     """Return requests in the order in which they join a queue: of those of one time by arrival, then by number."""
     if (arrival_us[1:] >= arrival_us[:-1]).all():
+        if (queued_us[1:] >= queued_us[:-1]).all():
+            return np.arange(len(queued_us))
         return np.argsort(queued_us, kind="stable")
     return np.lexsort((arrival_us, queued_us))

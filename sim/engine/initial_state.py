@@ -268,7 +268,10 @@ def request_records(requests: Requests, config: EngineConfig, latency: LatencyMo
         "num_cached_tokens",
     ):
         first[name] = dt.NEVER
-    rows = first.repeat(len(requests))  # row by row: to fill column by column takes three times as long
+    rows, whole = st.records(len(requests), dt.REQUEST), f"V{dt.REQUEST.itemsize}"
+    st.columns(rows).view(whole)[:] = st.columns(first).view(
+        whole
+    )  # as bytes: field by field takes twenty times as long
     prompt, output = requests.prompt_tokens, requests.output_tokens
     refused = (prompt < 1) | (output < 1)
     if config.frontend == "openai":
@@ -276,17 +279,18 @@ def request_records(requests: Requests, config: EngineConfig, latency: LatencyMo
         output = np.minimum(output, config.max_model_len - prompt)
     if config.compatibility == "blis":
         refused |= blis.refused_on_arrival(config, prompt_tokens=prompt, output_tokens=requests.output_tokens)
-    rows["status"] = np.where(refused, dt.REJECTED, dt.PENDING)
-    rows["num_tokens"] = rows["num_prompt_tokens"] = prompt
-    rows["max_total_tokens"] = np.maximum(
+    columns = st.columns(rows)
+    columns["status"] = np.where(refused, dt.REJECTED, dt.PENDING)
+    columns["num_tokens"] = columns["num_prompt_tokens"] = prompt
+    columns["max_total_tokens"] = np.maximum(
         prompt + 1, np.minimum(prompt + output, blis.longest_sequence(config))
     )
-    rows["urgency"] = urgency(config, priority=requests.priority, prompt_tokens=prompt)
-    rows["urgency"] += age_weight_per_us(config) * requests.arrival_us
-    rows["arrival_us"] = requests.arrival_us
-    rows["queued_us"] = requests.arrival_us + latency.queue_delay_us(prompt)
-    rows["hash_start"] = requests.hash_starts
-    rows["num_hashes"] = requests.num_hashes
+    columns["urgency"] = urgency(config, priority=requests.priority, prompt_tokens=prompt)
+    columns["urgency"] += age_weight_per_us(config) * requests.arrival_us
+    columns["arrival_us"] = requests.arrival_us
+    columns["queued_us"] = requests.arrival_us + latency.queue_delay_us(prompt)
+    columns["hash_start"] = requests.hash_starts
+    columns["num_hashes"] = requests.num_hashes
     return rows
 
 

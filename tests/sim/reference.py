@@ -427,9 +427,7 @@ class Reference:
     def with_deadlines(self) -> list[Request]:
         """Return those whose clients may yet give up, the next one first."""
         live = [r for r in self.requests if r.has_arrived and r.status == Status.UNFINISHED]
-        return sorted(
-            (r for r in live if r.deadline_us is not None), key=lambda r: (r.gives_up_us, r.place)
-        )
+        return sorted((r for r in live if r.deadline_us is not None), key=lambda r: (r.gives_up_us, r.place))
 
     def give_up(self) -> None:
         self.hear_answers(self.clock + 1)

@@ -30,13 +30,13 @@ def has_seats(s: State) -> bool:
 
 
 @part
-def steps_before_end(s: State) -> int:
-    """Return in how many steps from now on all that run decode and none ends, 0 unless all do."""
+def steps_to_end(s: State) -> int:
+    """Return in how many steps from now on all that run decode, those that end in the last of them too; else 0."""
     queues, c = s.engine[0].queues, s.engine[0].counting
     is_even = c.num_decodes > 0 and c.num_decodes == queues.num_running and c.num_surplus == 0
     if not is_even or (queues.num_waiting > 0 and has_seats(s)):
         return 0
-    return next_end(s) - c.num_scheduled - 1
+    return next_end(s) - c.num_scheduled
 
 
 @part
@@ -85,10 +85,14 @@ def jump_of_equal_steps(s: State, most: int, seen_us: int, duration_us: int, unt
     ``seen_us``: when the first gives its tokens, and the loop looks for requests next; it does after each, and begins
     none from ``until_us`` on.
     """
-    num_steps = min(most, 1 + looks_before(seen_us, duration_us, event_before(s, until_us)))
-    request = s.engine[0].queues.first_pending
+    num_steps, event_us = most, event_before(s, until_us)
     last_us = seen_us + (num_steps - 1) * duration_us
-    while request != NEVER and s.requests[request].queued_us <= last_us:
+    if last_us - duration_us >= event_us:
+        num_steps = 1 + looks_before(seen_us, duration_us, event_us)
+        last_us = seen_us + (num_steps - 1) * duration_us
+    request = s.engine[0].queues.first_pending
+    # those that the last look finds are noted by it
+    while request != NEVER and s.requests[request].queued_us <= last_us - duration_us:
         num_looks = looks_before(seen_us, duration_us, s.requests[request].queued_us)
         noted_us = seen_us + num_looks * duration_us
         request = take_note(s, request, noted_us)
@@ -136,13 +140,14 @@ def jump_of_unequal_steps(s: State, most: int, start_us: int, is_ahead: bool, un
 
 @phase
 def jump_counted(s: State, start_us: int, is_ahead: bool, until_us: int) -> int:
-    """Take all steps before the next end and the next admission; return when the last one ends, NEVER if there is none.
+    """Take all steps to the next end, or before the next admission; return when the last one ends, NEVER without any.
 
-    ``start_us``: when the device begins the first. ``is_ahead``: a batch in flight ends then. ``until_us``: from when
-    on none is scheduled. The loop's clock is left where it looks for requests next.
+    ``start_us``: when the device begins the first. ``is_ahead``: a batch in flight ends then; that of an end is left to
+    be scheduled singly, since others may be scheduled before it gives its tokens. ``until_us``: from when on none is
+    scheduled. The loop's clock is left where it looks for requests next.
     """
     clock, queues = s.engine[0].clock, s.engine[0].queues
-    most = steps_before_end(s)
+    most = steps_to_end(s) - is_ahead
     if most <= 0:
         return NEVER
     if s.engine[0].settings.latency_kind != BLACKBOX:

@@ -15,7 +15,13 @@ at a time: then all that an engine tells of itself is there, too (``pause.py``).
 from __future__ import annotations
 
 from sim.engine.counting.counted_jump import jump_counted
-from sim.engine.counting.counted_step import duration_counted, schedule_counted, update_counted
+from sim.engine.counting.counted_step import (
+    duration_counted,
+    give_lasts,
+    put_lasts,
+    schedule_counted,
+    update_counted,
+)
 from sim.engine.counting.pause import note_counted, settle
 from sim.engine.deadlines import next_deadline_us
 from sim.engine.dtypes import NEVER
@@ -51,6 +57,16 @@ def has_room_for_spans(s: State) -> bool:
     return not s.engine[0].settings.log_spans or fill.num_spans + len(s.ends_us) <= len(s.spans)
 
 
+@part
+def end_jump(s: State, until_us: int) -> None:
+    """Give the requests whose last token the last step of a jump computes that token."""
+    clock, totals, b = s.engine[0].clock, s.engine[0].totals, s.batches[0]
+    b.step, b.num_first_tokens, b.num_last_tokens = totals.num_steps - 1, 0, 0
+    put_lasts(s, 0)
+    note_counted(s, clock.now_us, until_us)
+    give_lasts(s, 0, clock.now_us, totals.num_emissions - 1)
+
+
 @phase
 def count_sync(s: State, until_us: int) -> int:
     """Schedule, run, update; one batch at a time."""
@@ -67,7 +83,7 @@ def count_sync(s: State, until_us: int) -> int:
                 return answer
             continue
         if jump_counted(s, clock.now_us, False, until_us) != NEVER:
-            note_counted(s, clock.now_us, until_us)
+            end_jump(s, until_us)
             continue
         if not schedule_counted(s, 0):
             return CANNOT_COUNT

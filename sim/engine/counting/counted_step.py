@@ -35,11 +35,11 @@ def num_blocks_needed(s: State, request: int) -> int:
 
 
 @part
-def may_lack_blocks(s: State, request: int) -> bool:
-    """Return whether the cache might not hold a request beside all that run, each with all that it comes to need."""
+def may_lack_blocks(s: State, num_blocks: int) -> bool:
+    """Return whether the cache might not hold so many blocks beside all that the running requests come to need."""
     settings, queues, c = s.engine[0].settings, s.engine[0].queues, s.engine[0].counting
     kept_free = settings.watermark_blocks if queues.num_running > 0 else 0
-    return c.num_blocks + num_blocks_needed(s, request) + kept_free > len(s.blocks) - 1
+    return c.num_blocks + num_blocks + kept_free > len(s.blocks) - 1
 
 
 @phase
@@ -49,6 +49,19 @@ def note_surplus(s: State, request: int) -> None:
     if length_limit(s, request) > r.max_total_tokens:
         c.num_surplus += 1
         c.surplus_context_tokens += r.max_total_tokens
+
+
+@part
+def put_lasts(s: State, batch: int) -> None:
+    """Sort out whose last token is computed in the step that is the batch's, the last one counted."""
+    c, b = s.engine[0].counting, s.batches[batch]
+    while c.num_ends > 0 and next_end(s) == c.num_scheduled:
+        request = pop_end(s)
+        put_last(s, request)
+        b.num_last_tokens += 1
+        c.num_decodes -= 1
+        c.context_tokens -= s.requests[request].max_total_tokens
+        note_surplus(s, request)
 
 
 @part
@@ -65,13 +78,7 @@ def begin_step(s: State, batch: int) -> None:
     b.decode_context_tokens = c.context_tokens + c.surplus_context_tokens
     c.num_surplus = c.surplus_context_tokens = 0
     c.context_tokens += c.num_decodes
-    while c.num_ends > 0 and next_end(s) == c.num_scheduled:
-        request = pop_end(s)
-        put_last(s, request)
-        b.num_last_tokens += 1
-        c.num_decodes -= 1
-        c.context_tokens -= s.requests[request].max_total_tokens
-        note_surplus(s, request)
+    put_lasts(s, batch)
 
 
 @part
@@ -101,12 +108,13 @@ def compute_prompt(s: State, batch: int, request: int, num_tokens: int) -> None:
 
 
 @part
-def admit_counted(s: State, request: int) -> None:
-    """Let the head of the queue run."""
+def admit_counted(s: State, request: int, num_blocks: int) -> None:
+    """Let the head of the queue run, which comes to need so many blocks."""
     queues, c, r = s.engine[0].queues, s.engine[0].counting, s.requests[request]
     remove_request(s, request)
     queues.num_running += 1
-    c.num_blocks += num_blocks_needed(s, request)
+    c.num_blocks += num_blocks
+    r.num_blocks = num_blocks
     r.status, r.scheduled_us = RUNNING, s.engine[0].clock.now_us
     r.num_computed_tokens = r.num_cached_tokens = 0
     s.engine[0].totals.num_cache_queries += r.num_prompt_tokens
@@ -128,9 +136,10 @@ def schedule_counted(s: State, batch: int) -> bool:
         num_tokens = min(s.requests[request].num_prompt_tokens, budget)
         if num_tokens < s.requests[request].num_prompt_tokens and not settings.enable_chunked_prefill:
             break
-        if may_lack_blocks(s, request):
+        num_blocks = num_blocks_needed(s, request)
+        if may_lack_blocks(s, num_blocks):
             return False
-        admit_counted(s, request)
+        admit_counted(s, request, num_blocks)
         budget -= num_tokens
         compute_prompt(s, batch, request, num_tokens)
     queues.has_finished_ids = 0
@@ -152,16 +161,20 @@ def duration_counted(s: State, batch: int, start_us: int) -> int:
 
 
 @part
-def end_counted(s: State, request: int, now_us: int) -> None:
-    """Give a request its last token, and let a client's next one go."""
+def end_counted(s: State, request: int, now_us: int, emission: int) -> None:
+    """Give a request its last token, and let a client's next one go.
+
+    ``emission``: the number of the step among those that gave tokens.
+    """
     settings, queues, totals = s.engine[0].settings, s.engine[0].queues, s.engine[0].totals
     c, r = s.engine[0].counting, s.requests[request]
     if settings.is_closed_loop:
         hear_answers(s, now_us)
     r.num_tokens, r.status = r.max_total_tokens, FINISHED
     r.last_token_us = max(now_us, r.first_token_us)
-    r.last_emission = totals.num_emissions
-    c.num_blocks -= num_blocks_needed(s, request)
+    r.last_emission = emission
+    c.num_blocks -= r.num_blocks
+    r.num_blocks = 0
     queues.num_running -= 1
     queues.has_finished_ids = 1
     totals.num_completed += 1
@@ -170,11 +183,17 @@ def end_counted(s: State, request: int, now_us: int) -> None:
 
 
 @part
+def give_lasts(s: State, batch: int, now_us: int, emission: int) -> None:
+    """Give the requests of a batch that decode and get their last token with it that token."""
+    for _ in range(s.batches[batch].num_last_tokens):
+        end_counted(s, take_last(s), now_us, emission)
+
+
+@part
 def update_counted(s: State, batch: int, now_us: int) -> None:
     """Give the tokens of a batch: those that decode come first in it, then prompts, as they were admitted."""
     totals, b = s.engine[0].totals, s.batches[batch]
-    for _ in range(b.num_last_tokens):
-        end_counted(s, take_last(s), now_us)
+    give_lasts(s, batch, now_us, totals.num_emissions)
     place = b.num_decode_tokens - b.num_surplus
     for _ in range(b.num_first_tokens):
         request = take_first(s)
@@ -183,7 +202,7 @@ def update_counted(s: State, batch: int, now_us: int) -> None:
         r.first_token_us = first_seen_us(s.latency, now_us, place)
         r.first_emission = totals.num_emissions
         if r.max_total_tokens == r.num_prompt_tokens + 1:
-            end_counted(s, request, now_us)
+            end_counted(s, request, now_us, totals.num_emissions)
     if place > 0:
         log_span(s, now_us, 0, 1)
         totals.num_emissions += 1

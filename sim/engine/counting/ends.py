@@ -15,12 +15,8 @@ PUSHES = 1 << 32
 
 
 @part
-def push_end(s: State, step: int, request: int) -> None:
-    """Note in which step, counted by ``num_scheduled``, a request's last token is computed."""
-    c = s.engine[0].counting
-    key, at = step * PUSHES + c.num_pushed, c.num_ends
-    c.num_pushed += 1
-    c.num_ends += 1
+def rise(s: State, at: int, key: int, request: int) -> None:
+    """Put an end at a place of the heap that is free, or as far above it as it belongs."""
     while at > 0:
         parent = (at - 1) >> 1
         if s.preempted[parent] < key:
@@ -31,6 +27,15 @@ def push_end(s: State, step: int, request: int) -> None:
 
 
 @part
+def push_end(s: State, step: int, request: int) -> None:
+    """Note in which step, counted by ``num_scheduled``, a request's last token is computed."""
+    c = s.engine[0].counting
+    rise(s, c.num_ends, step * PUSHES + c.num_pushed, request)
+    c.num_pushed += 1
+    c.num_ends += 1
+
+
+@part
 def next_end(s: State) -> int:
     """Return the step of the next end; there must be one."""
     return s.preempted[0] // PUSHES
@@ -38,21 +43,23 @@ def next_end(s: State) -> int:
 
 @part
 def pop_end(s: State) -> int:
-    """Take the next end out of the heap; return its request."""
+    """Take the next end out of the heap; return its request.
+
+    Its place goes down to a leaf, always to the lesser of two, and the last one comes up from there: it seldom has to
+    rise, so a processor foresees each turn but for the lesser one, which is added, not branched to.
+    """
     c = s.engine[0].counting
     request = s.running[0]
     c.num_ends -= 1
-    length = c.num_ends
-    key, moved, at = s.preempted[length], s.running[length], 0
-    while 2 * at + 1 < length:
-        child = 2 * at + 1
-        if child + 1 < length and s.preempted[child + 1] < s.preempted[child]:
-            child += 1
-        if s.preempted[child] >= key:
-            break
+    length, at, child = c.num_ends, 0, 1
+    while child + 1 < length:
+        child += s.preempted[child + 1] < s.preempted[child]
+        s.preempted[at], s.running[at] = s.preempted[child], s.running[child]
+        at, child = child, 2 * child + 1
+    if child < length:
         s.preempted[at], s.running[at] = s.preempted[child], s.running[child]
         at = child
-    s.preempted[at], s.running[at] = key, moved
+    rise(s, at, s.preempted[length], s.running[length])
     return request
 
 

@@ -432,6 +432,34 @@ def deadlines(pick: Pick, case: Case) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.array([-1 if wait < 0 else arrival_us + wait for wait, arrival_us in own], np.int64)
 
 
+@st.composite
+def crowds(draw: st.DrawFn, *, model: Callable[[Pick], LatencyModel] = blackbox) -> Case:
+    """Draw a closed loop of small requests, many of which the front end refuses, and of clients that give up soon."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+
+    def pick(options: Any) -> Any:  # noqa: ANN401 - as ``Pick``
+        return options[int(rng.integers(len(options)))]
+
+    longest = pick((3, 6, 12))
+    rows = [{"arrival_us": 0, "prompt": 1, "output": pick((1, 2, 4, 9, longest + 1))} for _ in range(10)]
+    arrived_us = np.cumsum([pick((0, 0, 0, 3)) for _ in rows])
+    patience_us = np.array([pick((-1, -1, 0, 5, 20)) for _ in rows])
+    requests = replace(
+        requests_of(rows),
+        arrival_us=arrived_us,
+        deadline_us=np.where(patience_us < 0, -1, arrived_us + patience_us),
+    )
+    config = EngineConfig(
+        max_model_len=longest,
+        max_num_seqs=pick((1, 2, 3)),
+        max_num_batched_tokens=12,
+        num_gpu_blocks=1000,
+        async_scheduling=pick((False, True)),
+    )
+    loop = (pick((1, 2, 3)), pick((0, 0, 5)))
+    return Case(requests=requests, config=config, latency=model(pick), closed_loop=loop)
+
+
 def assert_same_outcomes(ours: Outcomes, theirs: Outcomes) -> None:
     """Compare every column bit for bit."""
     for field in fields(Outcomes):

@@ -33,7 +33,7 @@ def run(
     deadlines: list[int],
     config: EngineConfig = SYNC,
     latency: Blackbox = MS,
-    **options: tuple[int, int] | int | str,
+    **options: tuple[int, int] | int | str | bool,
 ) -> Simulation:
     """Simulate rows of one prompt token where they say no other, all arriving at 0 likewise."""
     requests = requests_of([{"arrival_us": 0, "prompt": 1, **row} for row in rows])
@@ -110,6 +110,31 @@ def test_a_cap_s_slot_is_free_at_the_deadline_which_stays_where_it_is() -> None:
     assert names(outcomes) == ["TIMEOUT", "TIMEOUT", "OK"]
     assert outcomes.arrival_us.tolist() == [0, 1500, 1600]
     assert outcomes.scheduled_us.tolist() == [0, -1, 2000]
+
+
+@pytest.mark.parametrize("coalesce", [True, False])
+@pytest.mark.parametrize("is_async", [True, False])
+def test_of_refusals_and_clients_that_give_up_the_first_lets_the_next_go(
+    coalesce: bool, is_async: bool
+) -> None:
+    """While the first step runs: the second is refused at 100, the third comes then and its client leaves at 150, the
+    fourth comes then and is refused at 250, when the fifth comes.
+    """
+    outcomes = run(
+        {"output": 3},
+        {"output": 99},
+        {"output": 1},
+        {"output": 99},
+        {"output": 1},
+        deadlines=[-1, -1, 50, -1, -1],
+        config=EngineConfig(async_scheduling=is_async, max_model_len=50),
+        latency=Blackbox(alpha0=100, beta0=1000),
+        closed_loop=(2, 0),
+        coalesce=coalesce,
+    ).outcomes
+    assert names(outcomes) == ["OK", "REJECTED", "TIMEOUT", "REJECTED", "OK"]
+    assert outcomes.arrival_us.tolist() == [0, 0, 100, 150, 250]
+    assert outcomes.scheduled_us.tolist() == [100, -1, -1, -1, 1100]
 
 
 @examples(150)

@@ -6,11 +6,12 @@ from dataclasses import fields
 
 import numpy as np
 from hypothesis import given
+from hypothesis import strategies as st
 
 from sim import Outcomes, Status, Step
 from tests.examples import examples
 from tests.sim.reference import NEVER, Reference, Request
-from tests.sim.strategies import Case, assert_same_outcomes, cases
+from tests.sim.strategies import Case, assert_same_outcomes, cases, crowds
 
 MANY_BLOCKS = 200
 """More than any drawn case can fill."""
@@ -62,8 +63,11 @@ def bounded(case: Case) -> Case:
     return case if case.config.num_gpu_blocks else case.under(num_gpu_blocks=MANY_BLOCKS)
 
 
+impatient = st.one_of(cases(closed=None, impatient=True, costly=True), crowds())
+
+
 @examples(200)
-@given(cases(closed=None, impatient=True, costly=True))
+@given(impatient)
 def test_every_step_and_every_block_is_the_reference_s(case: Case) -> None:
     case = bounded(case)
     reference, simulation = run_reference(case), case.run(record="blocks")
@@ -75,6 +79,6 @@ def test_every_step_and_every_block_is_the_reference_s(case: Case) -> None:
 
 
 @examples(200)
-@given(cases(closed=None, impatient=True, costly=True))
+@given(impatient)
 def test_jumps_and_the_unbounded_cache_end_as_the_reference_does(case: Case) -> None:
     assert_same_outcomes(case.run().outcomes, reference_outcomes(run_reference(bounded(case))))

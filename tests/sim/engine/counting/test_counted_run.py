@@ -13,16 +13,20 @@ from hypothesis import strategies as st
 from sim import Blackbox, EngineConfig, Simulation, Simulator, simulate
 from sim.resumable import FOREVER, Engine
 from tests.examples import examples
-from tests.sim.strategies import Case, any_model, assert_same_outcomes, cases, requests_of
+from tests.sim.strategies import Case, any_model, assert_same_outcomes, cases, crowds, requests_of
 
 ROOMY = 10_000
 """Blocks that no drawn case comes near."""
 
 counted_cases = cases(closed=None, model=any_model, stopping=True)
-impatient_cases = cases(closed=None, model=any_model, stopping=True, impatient=True).map(
-    lambda case: case.under(max_model_len=4096)
+impatient_cases = st.one_of(
+    cases(closed=None, model=any_model, stopping=True, impatient=True).map(
+        lambda case: case.under(max_model_len=4096)  # none is refused, so that closed loops are counted, too
+    ),
+    cases(closed=None, model=any_model, stopping=True, impatient=True),
+    crowds(model=any_model),
 )
-"""With deadlines; no request is refused, so that closed loops are counted, too."""
+"""With deadlines."""
 
 
 def roomy(case: Case, *, num_blocks: int = ROOMY, host_us: float = 0.0, cap: int = 0) -> Case:

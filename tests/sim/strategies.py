@@ -440,10 +440,10 @@ def crowds(draw: st.DrawFn, *, model: Callable[[Pick], LatencyModel] = blackbox)
     def pick(options: Any) -> Any:  # noqa: ANN401 - as ``Pick``
         return options[int(rng.integers(len(options)))]
 
-    longest = pick((3, 6, 12))
-    rows = [{"arrival_us": 0, "prompt": 1, "output": pick((1, 2, 4, 9, longest + 1))} for _ in range(10)]
+    longest = pick((3, 6))
+    rows = [{"arrival_us": 0, "prompt": 1, "output": pick((1, 2, 4, 99, 99))} for _ in range(12)]
     arrived_us = np.cumsum([pick((0, 0, 0, 3)) for _ in rows])
-    patience_us = np.array([pick((-1, -1, 0, 5, 20)) for _ in rows])
+    patience_us = np.array([pick((-1, -1, 0, 5, 20, 60)) for _ in rows])
     requests = replace(
         requests_of(rows),
         arrival_us=arrived_us,

@@ -117,12 +117,12 @@ def test_a_cap_s_slot_is_free_at_the_deadline_which_stays_where_it_is() -> None:
 def test_of_refusals_and_clients_that_give_up_the_first_lets_the_next_go(
     coalesce: bool, is_async: bool
 ) -> None:
-    """While the first step runs: the second is refused at 100, the third comes then and its client leaves at 150, the
-    fourth comes then and is refused at 250, when the fifth comes.
+    """While the first step runs: the second is refused at 600, the third comes then and its client leaves at 650, the
+    fourth comes then and is refused at 750, when the fifth comes.
     """
     outcomes = run(
         {"output": 3},
-        {"output": 99},
+        {"output": 99, "arrival_us": 500},
         {"output": 1},
         {"output": 99},
         {"output": 1},
@@ -133,7 +133,7 @@ def test_of_refusals_and_clients_that_give_up_the_first_lets_the_next_go(
         coalesce=coalesce,
     ).outcomes
     assert names(outcomes) == ["OK", "REJECTED", "TIMEOUT", "REJECTED", "OK"]
-    assert outcomes.arrival_us.tolist() == [0, 0, 100, 150, 250]
+    assert outcomes.arrival_us.tolist() == [0, 500, 600, 650, 750]
     assert outcomes.scheduled_us.tolist() == [100, -1, -1, -1, 1100]
 
 

@@ -52,8 +52,10 @@ def _is_simple(settings: Any) -> bool:  # noqa: ANN401 - numpy's record
 
 def _are_simple(rows: NDArray[Any], settings: Any, *, is_paced: bool) -> bool:  # noqa: ANN401 - numpy's record
     """Return whether each request can be computed alone, and none that another waits for is refused."""
-    is_in = rows["status"] != dt.REJECTED
-    if is_paced and not is_in.all():
+    is_in: Any = rows["status"] != dt.REJECTED
+    if is_in.all():
+        is_in = True  # an array takes ten times as long
+    elif is_paced:
         return False
     longest = rows["max_total_tokens"].max(initial=0, where=is_in)
     prompt = rows["num_prompt_tokens"].max(initial=0, where=is_in)

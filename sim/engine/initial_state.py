@@ -285,8 +285,11 @@ def request_records(requests: Requests, config: EngineConfig, latency: LatencyMo
     columns["max_total_tokens"] = np.maximum(
         prompt + 1, np.minimum(prompt + output, blis.longest_sequence(config))
     )
-    columns["urgency"] = urgency(config, priority=requests.priority, prompt_tokens=prompt)
-    columns["urgency"] += age_weight_per_us(config) * requests.arrival_us
+    urgent, weight = (
+        urgency(config, priority=requests.priority, prompt_tokens=prompt),
+        age_weight_per_us(config),
+    )
+    columns["urgency"] = urgent + weight * requests.arrival_us if weight else urgent
     columns["arrival_us"] = requests.arrival_us
     columns["queued_us"] = requests.arrival_us + latency.queue_delay_us(prompt)
     columns["hash_start"] = requests.hash_starts

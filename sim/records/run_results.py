@@ -123,7 +123,9 @@ def outcomes_of(state: State, latency: LatencyModel, requests: slice = slice(Non
     preempted_us = np.zeros(len(rows), np.int64)
     if len(state.preempted_us):
         preempted_us += state.preempted_us[: queues["num_requests"]][requests]
-        preempted_us[rows["status"] == dt.PREEMPTED] += engine["clock"]["now_us"]
+        is_preempted = rows["status"] == dt.PREEMPTED
+        if is_preempted.any():
+            preempted_us[is_preempted] += engine["clock"]["now_us"]
     arrival_us, queued_us = rows["arrival_us"].copy(), rows["queued_us"].copy()
     taken_in_us = state.taken_in_us[: queues["num_requests"]][requests].copy()
     # of a request that was never scheduled, it depends on the run's slices whether a jump or pause has noted it already

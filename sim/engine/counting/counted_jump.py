@@ -142,12 +142,12 @@ def jump_of_unequal_steps(s: State, most: int, start_us: int, is_ahead: bool, un
 def jump_counted(s: State, start_us: int, is_ahead: bool, until_us: int) -> int:
     """Take all steps to the next end, or before the next admission; return when the last one ends, NEVER without any.
 
-    ``start_us``: when the device begins the first. ``is_ahead``: a batch in flight ends then; that of an end is left to
-    be scheduled singly, since others may be scheduled before it gives its tokens. ``until_us``: from when on none is
-    scheduled. The loop's clock is left where it looks for requests next.
+    ``start_us``: when the device begins the first. ``is_ahead``: a batch in flight ends then. ``until_us``: from when
+    on none is scheduled. The loop's clock is left where it looks for requests next. Whose last token the last step
+    computes, ``put_lasts`` has yet to sort out.
     """
     clock, queues = s.engine[0].clock, s.engine[0].queues
-    most = steps_to_end(s) - is_ahead
+    most = steps_to_end(s)
     if most <= 0:
         return NEVER
     if s.engine[0].settings.latency_kind != BLACKBOX:

@@ -36,6 +36,7 @@ from sim.engine.run import (
     wait_for_arrival,
 )
 from sim.engine.state import State, engine_at
+from sim.engine.waiting import next_queued_us
 from sim.jit.compile import engine_entry, part, phase
 from sim.jit.references import Table
 
@@ -48,6 +49,14 @@ def has_given_up(s: State) -> bool:
     """Return whether a client has given up that still waits: its request has to be dropped, wherever it is."""
     due_us = next_deadline_us(s)
     return due_us != NEVER and due_us <= s.engine[0].clock.now_us
+
+
+@part
+def take_in_due(s: State) -> None:
+    """Put the requests that are due into the queue; most often none is, and then nothing is called."""
+    queued_us = next_queued_us(s)
+    if queued_us != NEVER and queued_us <= s.engine[0].clock.now_us:
+        add_arrivals(s, s.engine[0].clock.now_us)
 
 
 @part
@@ -76,7 +85,7 @@ def count_sync(s: State, until_us: int) -> int:
             return REACHED
         if has_given_up(s):
             return CANNOT_COUNT
-        add_arrivals(s, clock.now_us)
+        take_in_due(s)
         if not has_unfinished(s):
             answer = wait_for_arrival(s, until_us)
             if answer != NEVER:
@@ -132,6 +141,7 @@ def jumps_ahead(s: State, until_us: int) -> bool:
     if end_us == NEVER:
         return False
     b.step = s.engine[0].totals.num_steps - 1
+    put_lasts(s, clock.oldest_batch)
     clock.device_free_us = b.exec_end_us = end_us
     note_counted(s, end_us, until_us)
     return True
@@ -154,7 +164,7 @@ def count_with_batch_queue(s: State, until_us: int) -> int:
             return REACHED
         if has_given_up(s):
             return CANNOT_COUNT
-        add_arrivals(s, clock.now_us)
+        take_in_due(s)
         if clock.num_batches == 0 and not has_unfinished(s):
             answer = wait_for_arrival(s, until_us)
             if answer != NEVER:

@@ -133,7 +133,7 @@ def token_delay(alpha2: int, token_number: Any) -> Any:  # noqa: ANN401 - of a n
 def divided_half_even(value: Int64s) -> Int64s:
     """Return value / SCALE, an even number, rounded half to even; values must not be negative."""
     if not value.any():  # as of most models: to divide takes ten times as long
-        return np.zeros_like(value)
+        return np.zeros(value.shape, np.int64)
     raised = value + SCALE // 2
     rounded: Int64s = raised // SCALE
     rounded -= (rounded * SCALE == raised) & (rounded & 1)

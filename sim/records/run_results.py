@@ -166,8 +166,7 @@ def cut_off(state: State, outcomes: Outcomes, *, until_us: int) -> tuple[int, in
         state.deadline_us[: len(status)] if len(state.deadline_us) else np.full(len(status), dt.NEVER)
     )
     gave_up = (deadline_us != dt.NEVER) & (deadline_us < until_us)
-    is_held = (outcomes.arrival_us == dt.NEVER) & (rows["status"] == dt.REJECTED)
-    is_absent = is_held | (outcomes.arrival_us >= until_us)
+    is_absent = (outcomes.arrival_us == dt.NEVER) | (outcomes.arrival_us >= until_us)
     is_late = (rows["status"] == dt.FINISHED) & (outcomes.last_token_us > until_us)
     status[is_absent | (is_late & ~gave_up)] = Status.UNFINISHED
     status[(status == Status.UNFINISHED) & gave_up & ~is_absent] = Status.TIMEOUT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -23,10 +24,17 @@ SharedBy = Literal["fleet", "side", "pool", "engine"]
 def records(length: int, dtype: np.dtype[Any]) -> Records:
     """Return ``length`` zeroed records whose fields are attributes, in compiled code and in plain Python.
 
-    The first stands at the start of a cache line.
+    The first stands at the start of a cache line. All that are empty are one array: an engine has dozens.
     """
+    if length == 0:
+        return _no_records(dtype)
     memory = np.zeros(length * dtype.itemsize + CACHE_LINE, np.uint8)
     return np.recarray(length, dtype, buf=memory.data, offset=-memory.ctypes.data % CACHE_LINE)
+
+
+@cache
+def _no_records(dtype: np.dtype[Any]) -> Records:
+    return np.recarray(0, dtype)
 
 
 def columns(array: Records) -> NDArray[Any]:

@@ -137,6 +137,13 @@ def test_of_refusals_and_clients_that_give_up_the_first_lets_the_next_go(
     assert outcomes.scheduled_us.tolist() == [100, -1, -1, -1, 1100]
 
 
+def test_a_request_that_was_not_sent_before_a_horizon_has_not_timed_out() -> None:
+    outcomes = run(
+        {"output": 9}, {"output": 1}, deadlines=[-1, 6], closed_loop=(1, 0), until_us=5000
+    ).outcomes
+    assert names(outcomes) == ["UNFINISHED", "UNFINISHED"]
+
+
 @examples(150)
 @given(cases(closed=None, model=blackbox, impatient=True, costly=True))
 def test_no_block_is_lost_by_those_who_go(case: Case) -> None:

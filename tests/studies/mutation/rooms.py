@@ -38,6 +38,14 @@ ROOMS = {
         modules=("replay/verdict/*.py",),
         tests=("tests/replay/verdict",),
     ),
+    "counting": Room(
+        modules=("sim/engine/counting/*.py", "sim/countable.py"),
+        tests=("tests/sim/engine/counting",),  # each change has the engine compiled: half a minute
+    ),
+    "answers": Room(
+        modules=("sim/engine/deadlines.py", "sim/engine/abort.py"),
+        tests=("tests/sim/engine/test_deadlines.py", "tests/sim/engine/test_reference.py"),
+    ),
     "fleet": Room(modules=("sim/fleet/*.py",), tests=("tests/sim/fleet",)),
     "autoscaler": Room(
         modules=("sim/cluster/infrastructure/autoscaling.py", "sim/cluster/infrastructure/instance_lives.py"),

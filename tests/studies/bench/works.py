@@ -86,7 +86,7 @@ def other_models() -> dict[str, LatencyModel]:
 
 def works() -> Iterator[Work]:
     """Yield the rows; those whose data is not at hand are left out."""
-    yield Work(name="100,000 requests", config=SYNC, requests=lambda: normal_requests(100_000), bar=300_000)
+    yield Work(name="100,000 requests", config=SYNC, requests=lambda: normal_requests(100_000), bar=5_000_000)
     asynchronous = replace(SYNC, async_scheduling=True)
     yield Work(
         name="100,000 requests, async", config=asynchronous, requests=lambda: normal_requests(100_000), bar=0

@@ -44,7 +44,6 @@ from calibrate.run_to_run.bands import bands_of
 from calibrate.run_to_run.pace_today import AtPace, pace_today
 from calibrate.run_to_run.server_pace import recorded_spreads, run_to_run
 from calibrate.simulated_side import against_trace, against_twin
-from calibrate.steps.fitted_to_steps import fit_to_steps
 from calibrate.steps.step_logs import NO_STEPS, StepLogs
 from replay.model.matmuls import Tiles
 from replay.twin import twin_of
@@ -231,6 +230,8 @@ def _fitted(
 
         return fit_carried(ready, known, config, old, report=report)
     if steps.series:
+        from calibrate.steps.fitted_to_steps import fit_to_steps
+
         return fit_to_steps(steps, ready, config, priors=priors, seed=options.seed, report=report)
     is_open = options.latency_model == "auto"
     return fit(

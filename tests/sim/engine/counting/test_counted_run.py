@@ -160,6 +160,20 @@ def test_a_horizon_is_counted_up_to(counted: list[bool]) -> None:
     assert cut.num_running == 2
 
 
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_request_may_come_at_any_microsecond_of_a_jump(is_async: bool) -> None:
+    """Steps of 12 µs: it comes when one ends, just before and just after, and while all seats are taken."""
+    config = EngineConfig(num_gpu_blocks=100, max_num_seqs=2, async_scheduling=is_async)
+    for at in range(40, 70):
+        rows = [
+            {"arrival_us": 0, "prompt": 2, "output": 9},
+            {"arrival_us": at, "prompt": 2, "output": 4},
+            {"arrival_us": at + 5, "prompt": 2, "output": 2},
+        ]
+        latency = Blackbox(beta0=10, beta1=1, beta2=2)
+        assert_same_run(Case(requests=requests_of(rows), config=config, latency=latency))
+
+
 @pytest.mark.parametrize("deadline_us, expected", [(9000, True), (300, False)])
 def test_a_run_counts_where_nobody_gives_up(counted: list[bool], deadline_us: int, expected: bool) -> None:
     case = three()

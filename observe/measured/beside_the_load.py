@@ -93,17 +93,18 @@ def _rows(file: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
         return []
     try:
         with file.open(encoding="utf-8", newline="") as lines:
-            table = csv.DictReader(lines, strict=True)
-            rows = list(table)
+            table = csv.DictReader(lines, strict=True, restval="")
+            names, rows = set(table.fieldnames or ()), list(table)
     except (OSError, UnicodeDecodeError, csv.Error) as fault:
         raise TraceError(f"{file}: {fault}; expected a table with {', '.join(columns)}") from fault
-    if not set(columns) <= set(table.fieldnames or ()):
+    if not set(columns) <= names:
         raise TraceError(f"{file}: got no such columns, expected {', '.join(columns)}")
     return rows
 
 
 def _number(text: str | None) -> float:
     try:
-        return float(text or "nan")
+        number = float(text or "nan")
     except ValueError:
         return float("nan")
+    return number if np.isfinite(number) else float("nan")

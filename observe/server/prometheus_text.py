@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 # Each pattern matches at one place only and has one way to match: time is linear in the line, whatever it holds.
-_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*+")
+_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*+(?=[\s{])")
 _LABEL = re.compile(r'\s*+([a-zA-Z_][a-zA-Z0-9_]*+)\s*+=\s*+"((?:[^"\\]|\\.)*+)"\s*+(,|(?=\}))')
 _NUMBER = re.compile(r"\s*+(\S++)(?:\s++-?\d++)?\s*+")
 _ESCAPE = re.compile(r"\\[\\\"n]")
@@ -36,7 +36,7 @@ class Sample:
 
 def parse_metrics(text: str) -> list[Sample]:
     """Return the samples of ``text`` in order; comments, malformed lines and values not finite are left out."""
-    return [sample for line in text.splitlines() if (sample := _sample(line)) is not None]
+    return [sample for line in text.split("\n") if (sample := _sample(line)) is not None]
 
 
 def _sample(line: str) -> Sample | None:

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import orjson
 
+from observe.beside.power import power_of
+from observe.beside.scrape import GaugeRow, scraper_of, write_rows
+from observe.measured.beside_the_load import read_beside
 from observe.plan.send_plan import SendPlan
 from observe.record.live_trace import LiveTrace
 from observe.record.recorder import read_exchange
@@ -50,6 +53,11 @@ _METRICS = (
     b'vllm:spec_decode_num_drafts_total{engine="0"} 5\nvllm:spec_decode_num_accepted_tokens_total{engine="0"} 9\n'
     b'vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="0"} 4\n'
     b'vllm:cache_config_info{block_size="16",cache_dtype="auto",gpu_memory_utilization="0.9",num_gpu_blocks="5"} 1.0\n'
+)
+_GPUS = (
+    b'# TYPE DCGM_FI_DEV_POWER_USAGE gauge\nDCGM_FI_DEV_POWER_USAGE{gpu="0",Hostname="a\\"b"} 310.5\n'
+    b'DCGM_FI_DEV_POWER_USAGE{gpu="1"} 3e2 1700000000000\nDCGM_FI_DEV_GPU_UTIL{gpu="0"} 99\n'
+    b'DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{gpu="0"} 5e9\nnode_cpu_seconds_total{cpu="0"} 5\n'
 )
 _LOG = (
     b"INFO 1700000000.123 Engine 0: Iteration(7): 1 context requests, 20 context tokens, 3 generation requests, "
@@ -145,6 +153,24 @@ def _metrics(data: bytes) -> None:
     assert parse_header(header_yaml(header), "t.yaml") == header
 
 
+async def _kept(data: bytes) -> list[GaugeRow]:
+    scraper = scraper_of("http://127.0.0.1:9400/metrics", globs=("DCGM_*",), period_s=1.0, is_alone=False)
+    for time_us in (10, 1_000_010):
+        scraper._keep(WholeAnswer(status=200, body=data), time_us)
+    await scraper.close()
+    return scraper.rows
+
+
+def _scraped(data: bytes) -> None:
+    """What is kept of an endpoint beside the server can be written and read again."""
+    rows = asyncio.run(_kept(data))
+    with tempfile.TemporaryDirectory() as folder:
+        write_rows(Path(folder) / "t", rows)
+        found = read_beside(Path(folder) / "t")
+    assert [(time_us, key) for time_us, key, _ in found.gauges] == [row[:2] for row in rows]
+    power_of(rows, duration_us=2e6, period_s=1.0, output_tokens=10)
+
+
 def _about(data: bytes) -> None:
     answer = WholeAnswer(status=200, body=data)
     try:
@@ -183,6 +209,11 @@ TARGETS = [
     Target("stream-to-trace", damaged((_STREAM,), _NUMBERS), lambda data: _recorded(data, streaming=True), 8),
     Target("answer-to-trace", damaged((_WHOLE,), _NUMBERS), lambda data: _recorded(data, streaming=False), 8),
     Target("metrics", damaged((_METRICS,), (b'{a="', b"\\", b"," * 50, b"1e308", b"-5", b"+Inf")), _metrics),
+    Target(
+        "scraped",
+        damaged((_GPUS,), (b'{gpu="', b"\\", b"NaN", b"+Inf", b"DCGM_FI_DEV_POWER_USAGE 5")),
+        _scraped,
+    ),
     Target("about-the-server", damaged((_ABOUT,), _NUMBERS), _about),
     Target("engine-log", damaged((_LOG,), (b"1.2.3", b"9" * 5000)), _log),
 ]

@@ -586,3 +586,33 @@ def kernel_tables() -> list[Files]:
 def wanted_profile() -> Any:  # noqa: ANN401  what the reader takes
     with tempfile.TemporaryDirectory() as name:
         return profiles.wanted(Path(name))
+
+
+def texts() -> list[Files]:
+    """Data sets of prompts in every form that ``--texts`` reads."""
+    talk = {"conversations": [{"from": "human", "value": "Hi, you"}, {"from": "gpt", "value": "Hello"}]}
+    rows = [
+        {"prompt": "Why?", "output": "So.", "output_tokens": 3},
+        {"messages": [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Go on"}]},
+        {
+            "custom_id": "1",
+            "body": {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]},
+        },
+        {"instruction": "Add", "input": "1, 2", "system": "You add."},
+    ]
+    lines = "\n".join(json.dumps(row) for row in rows).encode()
+    return [
+        {"talks.json": _json([talk, talk, "a prompt"])},
+        {"rows.jsonl": lines + b"\n"},
+        {"table.csv": b'prompt,answer\n"Why, then?",So\nGo,\n'},
+    ]
+
+
+def beside() -> list[Files]:
+    """The tables that lie beside a trace: probes, and readings of a GPU."""
+    probes = b"probe,due_us,sent_us,first_us,last_us,status\n0,0,10,500,900,ok\n1,1000000,1000010,,,error\n"
+    gauges = (
+        b'time_us,gauge,value\n10,"DCGM_FI_DEV_POWER_USAGE{gpu=""0""}",310.5\n1000010,'
+        b'"DCGM_FI_DEV_POWER_USAGE{gpu=""0""}",400\n20,"DCGM_FI_DEV_GPU_UTIL{gpu=""0""}",99\n'
+    )
+    return [{"t.probes.csv": probes, "t.gauges.csv": gauges}]

@@ -333,6 +333,29 @@ def _recorded(folder: Path) -> None:
         read_recorded(name)
 
 
+def _texts(folder: Path) -> None:
+    """A text that is taken can be sent: it has words, and they are text."""
+    from observe.texts.data_set import read_texts
+
+    for path in sorted(folder.iterdir()):
+        for text in read_texts(path)[0]:
+            assert text.messages
+            assert all(message.content.strip() for message in text.messages), text
+            json.dumps(
+                [(message.role, message.content) for message in text.messages], ensure_ascii=False
+            ).encode()
+            assert text.output_tokens is None or text.output_tokens > 0
+
+
+def _beside(folder: Path) -> None:
+    """What is read beside a trace can be drawn."""
+    from observe.measured.beside_the_load import read_beside
+
+    found = read_beside(folder / "t")
+    assert len(found.probe_sent_us) == len(found.probe_latency_us)
+    found.pictures(2e6)
+
+
 READERS: dict[str, tuple[Callable[[], list[Files]], Callable[[Path], object]]] = {
     "vllm-bench": (made.vllm_bench, _converting("vllm-bench", "result.json")),
     "aiperf": (made.aiperf, _converting("aiperf", "profile_export.jsonl")),
@@ -386,6 +409,8 @@ READERS: dict[str, tuple[Callable[[], list[Files]], Callable[[Path], object]]] =
     "step-tables": (made.step_tables, _step_tables),
     "vidur-profiles": (made.vidur_profiles, _vidur_profiles),
     "kernel-tables": (made.kernel_tables, _kernel_tables),
+    "texts": (made.texts, _texts),
+    "beside-the-load": (made.beside, _beside),
 }
 """By name: whole files of a kind, and what reads them in a folder."""
 

@@ -71,7 +71,7 @@ def read_texts(path: Path, columns: TextColumns | None = None) -> tuple[list[Tex
     keys: list[str] = []
     for record in _records(path):
         text = text_of(record, columns)
-        if text is not None:
+        if text is not None and _can_be_sent(text):
             texts.append(text)
             continue
         left_out += 1
@@ -81,6 +81,15 @@ def read_texts(path: Path, columns: TextColumns | None = None) -> tuple[list[Tex
         wanted = "--texts-columns prompt=KEY says which has the prompts" if keys else EXPECTED
         raise TraceError(f"--texts: got {left_out:,} records{seen} and no text, {wanted} ({path})")
     return texts, left_out
+
+
+def _can_be_sent(text: Text) -> bool:
+    """Return whether nothing has half a character (a surrogate alone), which JSON can write and UTF-8 cannot."""
+    try:
+        "".join([*(each.content for each in text.messages), text.answer or ""]).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def text_of(record: object, columns: TextColumns) -> Text | None:

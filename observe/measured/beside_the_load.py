@@ -40,7 +40,8 @@ class BesideTheLoad:
         found = []
         if np.isfinite(self.probe_latency_us).any():
             title = "Probes, one token each way"
-            found.append(dots_picture(self.probe_sent_us, self.probe_latency_us, title, span_us, None))
+            shown = dots_picture(self.probe_sent_us, self.probe_latency_us, title, span_us, None)
+            found.append(shown.svg())
         for name, title, unit, over_gpus in GAUGES:
             series = gpu_series(self.gauges, name)
             if any(times[0] <= span_us for times, _ in series.values()):

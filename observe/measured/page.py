@@ -210,7 +210,7 @@ def _within(load: ServedLoad) -> pages.Cell:
 def _of_one(load: ServedLoad, slo_us: Mapping[str, float], *, alone: bool) -> list[pages.PageSection]:
     """Return a run's distributions and course; of a run among others only its course."""
     figures = [
-        pages.Figure(svg=distribution_picture(_known(load.latencies_us[name]), title, slo_us.get(name)))
+        pages.Figure(svg=distribution_picture(_known(load.latencies_us[name]), title, slo_us.get(name)).svg())
         for name, (_, title) in METRICS.items()
     ]
     shown = pages.PageSection(
@@ -239,14 +239,14 @@ def _course(load: ServedLoad, slo_us: Mapping[str, float]) -> list[pages.Figure]
     span_us = float(max(load.summary.duration_us or 1, 1))
     figures = [
         pages.Figure(
-            svg=dots_picture(load.sent_us, load.latencies_us[name], title, span_us, slo_us.get(name))
+            svg=dots_picture(load.sent_us, load.latencies_us[name], title, span_us, slo_us.get(name)).svg()
         )
         for name, (_, title) in METRICS.items()
         if name != "tpot"
     ]
     return [
         *figures,
-        pages.Figure(svg=throughput_picture(load.trace, span_us)),
+        pages.Figure(svg=throughput_picture(load.trace, span_us).svg()),
         pages.Figure(svg=_in_flight(load, span_us)),
         *(pages.Figure(svg=svg) for svg in load.beside.pictures(span_us)),
     ]

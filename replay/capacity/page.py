@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from replay.capacity.capacity import Capacity
 from replay.capacity.text import facts_of, rate_facts, survives_fact
-from replay.search.evaluation import CURVE
+from replay.search.evaluation import CURVE, Evaluation
 from traces import RunLimit, pages, shown_time, tool_version, write_text
 from traces.facts import head_of, row_of
 
@@ -109,8 +110,8 @@ def _warnings(notes: Sequence[str]) -> pages.PageSection:
 
 
 def _curves(found: Capacity, limits: Sequence[RunLimit]) -> pages.PageSection:
-    figures = [pages.Figure(svg=_latency(name, found, limits)) for name in CURVE]
-    figures.append(pages.Figure(svg=_throughput(found)))
+    shown = curve_pictures(found.curve, limits, capacity=found.rate_per_s or 0.0)
+    figures = [pages.Figure(svg=each.svg()) for each in shown.values()]
     return pages.PageSection(
         title="Latency over rate",
         anchor="curves",
@@ -119,9 +120,29 @@ def _curves(found: Capacity, limits: Sequence[RunLimit]) -> pages.PageSection:
     )
 
 
-def _latency(name: str, found: Capacity, limits: Sequence[RunLimit]) -> pages.Markup:
-    rates = np.array([each.rate_per_s for each in found.curve])
-    median, p99 = (np.array([each.curve_us[name][i] for each in found.curve]) / 1e3 for i in (0, 1))
+def curve_pictures(
+    curve: Sequence[Evaluation],
+    limits: Sequence[RunLimit],
+    *,
+    capacity: float | None,
+    fitted: tuple[float, float] | None = None,
+) -> dict[str, pages.Picture]:
+    """Return latencies and throughput over rate, by name; ``curve``: rates ascending, ``capacity``: drawn in if known.
+
+    ``fitted``: the rates per server that the twin was fitted on, shaded; ``limits``: drawn across.
+    """
+    rates = np.array([each.rate_per_s for each in curve])
+    x = pages.linear(0.0, float(rates[-1]) * 1.03, label="requests/s")
+    found = {name: _latency(name, curve, limits, x=x) for name in CURVE}
+    found["throughput"] = _throughput(curve, x=x)
+    return {name: _with_rates(each, capacity, fitted) for name, each in found.items()}
+
+
+def _latency(
+    name: str, curve: Sequence[Evaluation], limits: Sequence[RunLimit], *, x: pages.Scale
+) -> pages.Picture:
+    rates = np.array([each.rate_per_s for each in curve])
+    median, p99 = (np.array([each.curve_us[name][i] for each in curve]) / 1e3 for i in (0, 1))
     allowed = [each.limit_us / 1e3 for each in limits if each.metric == name]
     top = EDGE * max(float(np.nanmax(p99)), *allowed, 1e-3) if allowed else EDGE * float(np.nanmax(p99))
     bottom = min(float(np.nanmin(median)), *allowed, np.inf)
@@ -130,16 +151,14 @@ def _latency(name: str, found: Capacity, limits: Sequence[RunLimit]) -> pages.Ma
         if top > 20 * bottom > 0
         else pages.linear(0.0, top, label="ms")
     )
-    x = pages.linear(0.0, float(rates[-1]) * 1.03, label="requests/s")
     marks: list[pages.Mark] = [
-        pages.Line(x=rates, y=median, name="median"),
-        pages.Line(x=rates, y=p99, name="simulated"),
-        _capacity_rule(found, y.low, y.high),
+        pages.Line(x=rates, y=median, name="median", label="median"),
+        pages.Line(x=rates, y=p99, name="simulated", label="p99"),
         *(
             limit_rule(each, x) for each in limits if each.metric == name
         ),  # last: their labels stand before the lines
     ]
-    return pages.chart(title=NAMES[name], x=x, y=y, marks=marks)
+    return pages.Picture(title=NAMES[name], x=x, y=y, marks=marks)
 
 
 def limit_rule(limit: RunLimit, x: pages.Scale) -> pages.Rule:
@@ -149,21 +168,29 @@ def limit_rule(limit: RunLimit, x: pages.Scale) -> pages.Rule:
     return pages.Rule(start=(x.low, at), end=(x.high, at), name="limit", label=label)
 
 
-def _throughput(found: Capacity) -> pages.Markup:
-    rates = np.array([each.rate_per_s for each in found.curve])
-    tokens = np.array([each.output_tokens_per_s for each in found.curve])
-    x = pages.linear(0.0, float(rates[-1]) * 1.03, label="requests/s")
+def _throughput(curve: Sequence[Evaluation], *, x: pages.Scale) -> pages.Picture:
+    rates = np.array([each.rate_per_s for each in curve])
+    tokens = np.array([each.output_tokens_per_s for each in curve])
     y = pages.linear(0.0, float(tokens.max()) * EDGE, label="tokens/s")
-    marks: list[pages.Mark] = [
-        pages.Line(x=rates, y=tokens, name="simulated"),
-        _capacity_rule(found, y.low, y.high),
-    ]
-    return pages.chart(title="Output tokens per second", x=x, y=y, marks=marks)
+    line = pages.Line(x=rates, y=tokens, name="simulated", label="tokens/s")
+    return pages.Picture(title="Output tokens per second", x=x, y=y, marks=[line])
 
 
-def _capacity_rule(found: Capacity, low: float, high: float) -> pages.Rule:
-    rate = found.rate_per_s or 0.0
-    return pages.Rule(start=(rate, low), end=(rate, high), name="capacity")
+def _with_rates(
+    picture: pages.Picture, capacity: float | None, fitted: tuple[float, float] | None
+) -> pages.Picture:
+    """Return a picture over rate with the fitted rates shaded behind its marks, and the capacity in front of lines."""
+    low, high = picture.y.low, picture.y.high
+    lines = [mark for mark in picture.marks if isinstance(mark, pages.Line)]
+    others = [mark for mark in picture.marks if not isinstance(mark, pages.Line)]
+    behind: list[pages.Mark] = []
+    if fitted is not None and fitted[0] < picture.x.high:
+        at, ends = np.array([fitted[0], min(fitted[1], picture.x.high)]), np.ones(2)
+        behind.append(pages.Band(x=at, low=low * ends, high=high * ends, name="fitted"))
+    front = (
+        [] if capacity is None else [pages.Rule(start=(capacity, low), end=(capacity, high), name="capacity")]
+    )
+    return replace(picture, marks=[*behind, *lines, *front, *others])
 
 
 def _table(found: Capacity, limits: Sequence[RunLimit]) -> pages.PageSection:

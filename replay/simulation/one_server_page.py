@@ -167,80 +167,81 @@ def _warnings(lines: Sequence[str]) -> pages.PageSection:
 # -- pictures -------------------------------------------------------------------------------------------------
 
 
-def _latencies(run: RunPage, latencies: Mapping[str, Floats]) -> pages.PageSection:
-    """Return the distributions: the share of requests up to each time."""
-    figures = []
+def latency_pictures(
+    latencies: Mapping[str, Floats], batch_sizes: Histogram, slo_us: Mapping[str, float]
+) -> dict[str, pages.Picture]:
+    """Return the distributions of a run's latencies and batches, by name: the share of requests up to each time."""
+    found = {}
     for name, (key, title) in METRICS.items():
         values = latencies[key]
-        figures.append(
-            pages.Figure(svg=distribution_picture(values[np.isfinite(values)], title, run.slo_us.get(name)))
-        )
-    figures.append(pages.Figure(svg=_batches(run.batch_sizes)))
+        found[name] = distribution_picture(values[np.isfinite(values)], title, slo_us.get(name))
+    return found | {"batches": _batches(batch_sizes)}
+
+
+def _latencies(run: RunPage, latencies: Mapping[str, Floats]) -> pages.PageSection:
+    found = latency_pictures(latencies, run.batch_sizes, run.slo_us)
     return pages.PageSection(
         title="Latencies and batches",
         anchor="latencies",
         lead="The share of requests up to each time" + (", the limit dashed." if run.slo_us else "."),
-        parts=[pages.Figures(figures=figures)],
+        parts=[pages.Figures(figures=[pages.Figure(svg=each.svg()) for each in found.values()])],
     )
 
 
-def _batches(sizes: Histogram) -> pages.Markup:
+def _batches(sizes: Histogram) -> pages.Picture:
     """Return the share of steps with at most this many requests."""
     total = float(sizes.counts.sum())
     shares = np.cumsum(sizes.counts) / total if total else np.zeros(0)
     x = pages.linear(0.0, float(sizes.values.max(initial=1.0)), label="requests in a step")
     y = pages.linear(0.0, 1.0, most=4, text=lambda value: f"{100 * value:.0f} %")
     line = pages.Line(x=sizes.values, y=np.asarray(shares, np.float64), name="simulated", steps=True)
-    return pages.chart(title="Batch sizes, share of steps", x=x, y=y, marks=[line])
+    return pages.Picture(title="Batch sizes, share of steps", x=x, y=y, marks=[line])
 
 
 def _over_time(run: RunPage, latencies: Mapping[str, Floats]) -> pages.PageSection:
     sent = run.trace.cells("send_time_us").floats()
     span_us = float(max(run.summary["duration_us"], 1))
-    figures = [
-        pages.Figure(svg=dots_picture(sent, latencies[key], title, span_us, run.slo_us.get(name)))
+    found = [
+        dots_picture(sent, latencies[key], title, span_us, run.slo_us.get(name))
         for name, (key, title) in METRICS.items()
     ]
-    figures.append(pages.Figure(svg=throughput_picture(run.trace, span_us)))
+    found.append(throughput_picture(run.trace, span_us))
     return pages.PageSection(
         title="Over time",
         anchor="time",
         lead=f"A dot is a request, by when it was sent. {throughput_told(run.trace)}",
-        parts=[pages.Figures(figures=figures)],
+        parts=[pages.Figures(figures=[pages.Figure(svg=each.svg()) for each in found])],
     )
+
+
+def use_pictures(usage: Usage, span_us: float) -> dict[str, pages.Picture]:
+    """Return what was in use over a run of this length, by name: requests in flight, and KV cache if it is known."""
+    time = time_axis(span_us)
+    at = time.of(usage.time_us)
+    most = max(float(usage.running.max(initial=1.0)), float(usage.waiting.max(initial=1.0)))
+    flight: list[pages.Mark] = [
+        pages.Line(x=at, y=usage.running, name="simulated", steps=True, label="running"),
+        pages.Line(x=at, y=usage.waiting, name="arrived", steps=True, label="waiting"),
+    ]
+    requests = pages.linear(0.0, 1.1 * most, label="requests")
+    found = {"flight": pages.Picture(title="Requests in flight", x=time.scale, y=requests, marks=flight)}
+    if usage.kv_frac is not None:
+        share = pages.linear(0.0, 1.0, most=4, text=lambda value: f"{100 * value:.0f} %")
+        line = pages.Line(x=at, y=usage.kv_frac, name="simulated", steps=True)
+        found["kv"] = pages.Picture(title="KV cache in use", x=time.scale, y=share, marks=[line])
+    return found
 
 
 def _in_use(run: RunPage) -> pages.PageSection:
     """Return the requests running and waiting, and the KV cache, over time."""
-    usage = run.usage
-    time = time_axis(float(max(run.summary["duration_us"], 1)))
-    at = time.of(usage.time_us)
-    most = max(float(usage.running.max(initial=1.0)), float(usage.waiting.max(initial=1.0)))
-    figures = [
-        pages.Figure(
-            svg=pages.chart(
-                title="Requests in flight",
-                x=time.scale,
-                y=pages.linear(0.0, 1.1 * most, label="requests"),
-                marks=[
-                    pages.Line(x=at, y=usage.running, name="simulated", steps=True),
-                    pages.Line(x=at, y=usage.waiting, name="arrived", steps=True),
-                ],
-            ),
-            caption=f"Orange: running, of {usage.num_seats:,} seats. Dashed: waiting.",
-        )
-    ]
-    if usage.kv_frac is not None:
-        share = pages.linear(0.0, 1.0, most=4, text=lambda value: f"{100 * value:.0f} %")
-        line = pages.Line(x=at, y=usage.kv_frac, name="simulated", steps=True)
-        figures.append(
-            pages.Figure(
-                svg=pages.chart(title="KV cache in use", x=time.scale, y=share, marks=[line]),
-                caption=f"{run.summary['num_preemptions']:,} preemptions.",
-            )
-        )
+    captions = {
+        "flight": f"Orange: running, of {run.usage.num_seats:,} seats. Dashed: waiting.",
+        "kv": f"{run.summary['num_preemptions']:,} preemptions.",
+    }
+    found = use_pictures(run.usage, float(max(run.summary["duration_us"], 1)))
+    figures = [pages.Figure(svg=each.svg(), caption=captions[name]) for name, each in found.items()]
     return pages.PageSection(
-        title="In use", anchor="use", lead=waits_told(usage), parts=[pages.Figures(figures=figures)]
+        title="In use", anchor="use", lead=waits_told(run.usage), parts=[pages.Figures(figures=figures)]
     )
 
 

@@ -7,7 +7,7 @@ draws a picture as SVG whose colours follow the page.
 from __future__ import annotations
 
 from traces.pages.bars import bars, legend
-from traces.pages.chart import chart
+from traces.pages.chart import Picture, chart
 from traces.pages.heat import MOST_ROWS, HeatMap, heat_map
 from traces.pages.hover import Hint
 from traces.pages.marks import Across, Band, Dots, Line, Mark, Note, Rule
@@ -51,6 +51,7 @@ __all__ = [
     "PageSection",
     "PageTable",
     "Part",
+    "Picture",
     "Prose",
     "Rule",
     "Scale",

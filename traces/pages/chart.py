@@ -29,16 +29,27 @@ LEFT, RIGHT, TOP, BOTTOM = 46.0, 10.0, 26.0, 38.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Chart:
-    """The arguments of ``chart``."""
+class Picture:
+    """What a picture shows: ``title`` above it, ``marks`` drawn in order, whose names are CSS classes.
+
+    ``hints``: the tooltips; the values of its lines if there are none.
+    """
 
     title: str
     x: Scale
     y: Scale
     marks: Sequence[Mark]
-    hints: Sequence[Hint]
-    width: int
-    height: int
+    hints: Sequence[Hint] = ()
+    width: int = 520
+    height: int = 300
+
+    def svg(self) -> Markup:
+        """Return the picture as an SVG element."""
+        frame = _Frame(self)
+        drawn = (frame.draw(mark) for mark in self.marks)
+        body = [*frame.grid(), *drawn, *frame.texts(), *frame.hints()]
+        kind = {"class": "chart", "role": "img", "aria-label": self.title}
+        return element("svg", kind | size_of(self.width, self.height), *body)
 
 
 def chart(
@@ -51,21 +62,14 @@ def chart(
     width: int = 520,
     height: int = 300,
 ) -> Markup:
-    """Return a picture as an SVG element: ``title`` above it, ``marks`` drawn in order, whose names are CSS classes.
-
-    ``hints``: the tooltips; the values of its lines if there are none.
-    """
-    frame = _Frame(_Chart(title=title, x=x, y=y, marks=marks, hints=hints, width=width, height=height))
-    drawn = (frame.draw(mark) for mark in marks)
-    body = [*frame.grid(), *drawn, *frame.texts(), *frame.hints()]
-    kind = {"class": "chart", "role": "img", "aria-label": title}
-    return element("svg", kind | size_of(width, height), *body)
+    """Return a ``Picture`` of these as an SVG element."""
+    return Picture(title=title, x=x, y=y, marks=marks, hints=hints, width=width, height=height).svg()
 
 
 class _Frame:
     """The positions of a chart's values on its canvas."""
 
-    def __init__(self, picture: _Chart) -> None:
+    def __init__(self, picture: Picture) -> None:
         self.picture = picture
         self.left, self.right = LEFT, picture.width - RIGHT
         self.top, self.bottom = TOP, picture.height - BOTTOM

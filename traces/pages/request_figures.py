@@ -12,11 +12,10 @@ from traces.pages import (
     Dots,
     Line,
     Mark,
-    Markup,
     Note,
+    Picture,
     Rule,
     Scale,
-    chart,
     linear,
     scale_of,
 )
@@ -39,12 +38,12 @@ BINS = 60
 CDF_POINTS = 300
 
 
-def distribution_picture(values: Floats, title: str, limit_us: float | None) -> Markup:
+def distribution_picture(values: Floats, title: str, limit_us: float | None) -> Picture:
     """Return the share of requests up to each time, µs, with the limit as a dashed line."""
     return cdf_of([("simulated", values)], title, limit_us)
 
 
-def cdf_of(named: Sequence[tuple[str, Floats]], title: str, limit_us: float | None) -> Markup:
+def cdf_of(named: Sequence[tuple[str, Floats]], title: str, limit_us: float | None) -> Picture:
     """Return the share of requests up to each time, µs, a line for each (CSS class, values), and the limit."""
     at = np.linspace(0.0, 0.999, CDF_POINTS)
     curves = [(name, np.quantile(values, at)) for name, values in named if len(values)]
@@ -59,10 +58,10 @@ def cdf_of(named: Sequence[tuple[str, Floats]], title: str, limit_us: float | No
             marks.append(Rule(start=(at_limit, 0.0), end=(at_limit, 1.0), name="limit", label=said))
         else:
             marks.append(Note(text=f"{said}: off the chart", at="bottom"))
-    return chart(title=title, x=x, y=y, marks=marks)
+    return Picture(title=title, x=x, y=y, marks=marks)
 
 
-def dots_picture(sent: Floats, values: Floats, title: str, span_us: float, limit_us: float | None) -> Markup:
+def dots_picture(sent: Floats, values: Floats, title: str, span_us: float, limit_us: float | None) -> Picture:
     """Return a dot per request: its latency, µs, over when it was sent, µs."""
     known = values[np.isfinite(values)]
     divisor, unit = unit_of(known)
@@ -70,7 +69,7 @@ def dots_picture(sent: Floats, values: Floats, title: str, span_us: float, limit
     time = time_axis(span_us)
     marks: list[Mark] = [Dots(x=sent / time.divisor, y=values / divisor, name="requests")]
     marks += limit_across(time.scale, y, limit_us, divisor=divisor)
-    return chart(title=title, x=time.scale, y=y, marks=marks)
+    return Picture(title=title, x=time.scale, y=y, marks=marks)
 
 
 def limit_across(x: Scale, y: Scale, limit_us: float | None, *, divisor: float) -> list[Mark]:
@@ -83,7 +82,7 @@ def limit_across(x: Scale, y: Scale, limit_us: float | None, *, divisor: float) 
     return [Rule(start=(x.low, at), end=(x.high, at), name="limit", label=said)]
 
 
-def throughput_picture(trace: Trace, span_us: float) -> Markup:
+def throughput_picture(trace: Trace, span_us: float) -> Picture:
     """Return the output tokens per second over time."""
     time = time_axis(span_us)
     edges = np.linspace(0.0, span_us, BINS + 1)
@@ -91,7 +90,7 @@ def throughput_picture(trace: Trace, span_us: float) -> Markup:
     y = linear(0.0, 1.1 * float(counted.max(initial=1.0)), label="tokens/s")
     values = np.append(counted, counted[-1])  # each holds for the stretch that it begins
     line = Line(x=edges / time.divisor, y=values, name="simulated", steps=True)
-    return chart(title="Output tokens per second", x=time.scale, y=y, marks=[line])
+    return Picture(title="Output tokens per second", x=time.scale, y=y, marks=[line])
 
 
 def throughput_told(trace: Trace) -> str:

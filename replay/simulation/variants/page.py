@@ -181,7 +181,7 @@ def _distributions(results: Sequence[VariantResult], slo_us: Mapping[str, float]
     for metric, (key, title) in METRICS.items():
         values = [each[key][np.isfinite(each[key])] for each in latencies]
         named = [(f"pool-{number}", each) for number, each in enumerate(values)]
-        figures.append(pages.Figure(svg=cdf_of(named, title, slo_us.get(metric))))
+        figures.append(pages.Figure(svg=cdf_of(named, title, slo_us.get(metric)).svg()))
     names = [(f"pool-{number}", _told(each)) for number, each in enumerate(results)]
     return pages.PageSection(
         title="Distributions",

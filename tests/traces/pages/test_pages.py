@@ -199,8 +199,8 @@ def test_a_limit_is_drawn_where_it_is_and_labelled_or_said_to_be_off_the_chart(
 ) -> None:
     values = np.linspace(200, 400, 500) if spread == "narrow" else np.geomspace(2, 400, 500)
     limit = LIMITS[name]
-    drawn = dots_picture(np.arange(500) * 1e4, values * 1e3, "TTFT", 5e6, limit * 1e3)
-    across = distribution_picture(values * 1e3, "TTFT", limit * 1e3)
+    drawn = dots_picture(np.arange(500) * 1e4, values * 1e3, "TTFT", 5e6, limit * 1e3).svg()
+    across = distribution_picture(values * 1e3, "TTFT", limit * 1e3).svg()
     said = f"limit {shown_time(limit * 1e3)}"
     if name == "far above":
         assert 'class="rule limit"' not in drawn + across

@@ -54,6 +54,10 @@ COMMANDS = {
         "replay.rollouts.cli:rollouts",
         "Time batches of reinforcement learning: prompts, samples of each, updates.",
     ),
+    "explore": (
+        "replay.explore.cli:explore",
+        "Turn settings on a page on this machine, and look at what they change.",
+    ),
     "serve": ("replay.serve.cli:serve", "Serve the simulated engine over HTTP in real time."),
     "trace": ("traces.cli:trace_app", "Check, describe, draw and convert traces."),
     "config": ("replay.config.cli:config_app", "Show a configuration as vtwin understands it, or make one."),
@@ -69,7 +73,7 @@ COMMANDS = {
 GROUPS = {
     "Measure": ("observe", "receive", "selfcheck", "report", "compare"),
     "Make a twin": ("validate", "calibrate", "profiles", "predictor", "config", "demo"),
-    "Ask the twin": ("run", "replay", "capacity", "tune", "sweep", "rollouts", "serve"),
+    "Ask the twin": ("run", "replay", "explore", "capacity", "tune", "sweep", "rollouts", "serve"),
     "Plan": ("fleet", "model"),
     "Files": ("trace",),
 }
@@ -154,6 +158,10 @@ MOST_USED = {
         *("--verify", "--report", "--num-requests", "--json"),
     ),
     "fleet reserve": ("--context", *_FLEET),
+    "explore": (
+        *("--like", "--trace", "--workload", *_LOADS, "--prompt-tokens", "--output-tokens", "--num-requests"),
+        *("--sessions", "--slo", "--set", *_CLUSTER, "--prices", "--port", "--open", "--state"),
+    ),
     "rollouts": (
         *("--batch", "--batches", "--update-time", "--batch-share", "--oversubscribe", "--partial-share"),
         *("--prompt-tokens", "--output-tokens", "--output-tokens-stdev", "--output-tokens-max", "--like"),
@@ -183,6 +191,7 @@ EXAMPLES = {
     "tune": "vtwin tune --config twin.yaml --slo ttft_p99=500ms,tpot_p99=50ms --like traces/five",
     "rollouts": "vtwin rollouts --config twin.yaml --batch 32 --samples 8 --output-tokens 1000",
     "sweep": "vtwin sweep grid.yaml --output sweep.parquet --report sweep.html",
+    "explore": "vtwin explore --config twin.yaml --rate 5 --slo ttft=500ms,tpot=50ms",
     "serve": "vtwin serve --config twin.yaml --port 8000",
     "validate": "vtwin validate --url http://127.0.0.1:8000 --gpu H100 --output validation --rate 5",
     "demo": "vtwin demo --output demo",
@@ -198,7 +207,7 @@ OLD_COMMANDS: Mapping[tuple[str, ...], NewCommand] = {
     ("run",): NewCommand(words=("rollouts",), where="--samples"),
 }
 """Commands that were renamed; they are read as what they are now, with a line on stderr."""
-LONG_RUNNING = {"observe", "receive", "serve", "validate", "demo", "selfcheck"}
+LONG_RUNNING = {"explore", "observe", "receive", "serve", "validate", "demo", "selfcheck"}
 """Commands that leave Python's garbage collector as it is, or configure it themselves."""
 
 

@@ -69,7 +69,7 @@ def page_of_run(run: RunPage) -> pages.Page:
     return pages.Page(
         name="vtwin run",
         eyebrow="vtwin: a simulated run",
-        title=_title(summary, "fleet" if run.of_fleet else "server"),
+        title=run_title(summary, "fleet" if run.of_fleet else "server"),
         lead=_lead(run),
         more=_more(run.summary),
         headlines=[*_headlines(run), *run.headlines],
@@ -88,7 +88,8 @@ def page_of_run(run: RunPage) -> pages.Page:
     )
 
 
-def _title(summary: SimulationSummary, subject: str) -> str:
+def run_title(summary: SimulationSummary, subject: str) -> str:
+    """Return the sentence that a run's page begins with; ``subject``: server or fleet."""
     offered = summary["offered_rate_per_s"]
     if summary["verdict"] is None or offered is None:
         served = f"{number_text(summary['request_throughput'])} requests per second"

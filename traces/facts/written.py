@@ -209,8 +209,13 @@ def _with_keys(record: Sequence[Fact], keys: Sequence[str]) -> list[Fact]:
 
 
 def say_json(told: Mapping[str, object]) -> None:
-    """Print a JSON document, null in place of NaN and infinity, which JSON does not have."""
-    say_text(json.dumps(_finite(told), indent=2, allow_nan=False))
+    """Print a JSON document (``json_text``)."""
+    say_text(json_text(told))
+
+
+def json_text(told: Mapping[str, object]) -> str:
+    """Return a JSON document, null in place of NaN and infinity, which JSON does not have."""
+    return json.dumps(_finite(told), indent=2, allow_nan=False)
 
 
 def _finite(value: object) -> object:

@@ -11,7 +11,7 @@ from replay.cluster.fitness import Fitness
 from replay.cluster.infrastructure import InfrastructureSummary, summarize_infrastructure
 from replay.cluster.lives import most_at_once
 from replay.simulation.run_plan import RunSettings
-from replay.simulation.simulated_run import run
+from replay.simulation.simulated_run import Run, run
 from replay.timeline.watch_engine import Usage
 from replay.trace.simulation_summary import SimulationSummary
 
@@ -70,7 +70,11 @@ def simulate_variant(
     variant: Variant, settings: RunSettings, *, prices: ServerPrices | None = None
 ) -> VariantResult:
     """Simulate a variant. Raises ConfigError if that is not possible."""
-    done = run(variant.trace, variant.twin, settings)
+    return result_of(run(variant.trace, variant.twin, settings), variant, prices=prices)
+
+
+def result_of(done: Run, variant: Variant, *, prices: ServerPrices | None = None) -> VariantResult:
+    """Return the result of a variant that was simulated."""
     result = VariantResult(
         variant=variant,
         summary=done.summary,

@@ -1,0 +1,1 @@
+"""``vtwin explore``: a page on this machine on which settings are turned, and answers looked at."""

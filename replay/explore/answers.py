@@ -1,0 +1,233 @@
+"""What a state of the page is answered with: the command's own document first, then curves, then sharper figures.
+
+Each function yields messages, between which a newer turn may take the place of the one under way. Nothing is computed
+here that a command does not compute: a run is ``Run.document()``, a curve and a capacity are ``vtwin capacity``'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from replay.capacity.page import curve_pictures
+from replay.capacity.question import asked_capacity, drawn
+from replay.explore.knobs import MOST_TURNED, Begin, form_of, turned
+from replay.explore.shown_pictures import documents_of
+from replay.model.prices import ServerPrices, list_prices_per_hour, read_server_prices
+from replay.search.evaluation import Evaluator
+from replay.search.load import load_of
+from replay.simulation.one_server_page import latency_pictures, run_title, use_pictures
+from replay.simulation.variants.simulated import columns_of
+from replay.simulation.variants.variant import Variant, result_of
+from replay.twin.config_write import dump_config
+from traces import ConfigError, parse_run_slo
+from traces.facts import json_text
+from traces.pages.request_figures import throughput_picture
+
+if TYPE_CHECKING:
+    from replay.explore.asked_run import AskedRun
+    from replay.simulation.simulated_run import Run
+    from replay.twin.twin_config import TwinConfig
+
+Message = dict[str, object]
+SHARPER = 100_000
+"""Requests of the run that follows a turn."""
+SHARES = (0.1, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
+"""Of the rate in hand: rates of the curve where no limit says how far it should go."""
+
+
+class Answers:
+    """Answers to states of one page. ``begin``: what it begins with; ``prices``: what servers cost."""
+
+    def __init__(self, asked: AskedRun, prices: Path | None) -> None:
+        """Keep what the page begins with; it is read when it is first asked for."""
+        self._asked = asked
+        self._prices = prices
+
+    @cached_property
+    def begin(self) -> Begin:
+        """What the page begins with. Raises ConfigError and TraceError."""
+        twin = self._asked.twin()
+        trace = self._asked.load(twin)
+        table = trace.table
+        has_sessions = "session_id" in table and bool(trace.cells("session_id").is_known.any())
+        return Begin(asked=self._asked, twin=twin, has_sessions=has_sessions)
+
+    @cached_property
+    def prices(self) -> ServerPrices:
+        """What servers cost: as the user says, else list prices, which not every GPU has."""
+        if self._prices is not None:
+            return read_server_prices(self._prices)
+        return ServerPrices(per_gpu=list_prices_per_hour())
+
+    def to(self, what: str, state: Mapping[str, str]) -> Iterator[Message | None]:
+        """Return the messages that answer a question, None between its parts. Raises ConfigError and TraceError."""
+        ways: dict[str, Callable[[Mapping[str, str]], Iterator[Message | None]]] = {
+            "form": lambda _: self.form(),
+            "turn": self.turn,
+            "further": self.further,
+        }
+        return ways[what](state) if what in ways else iter(())
+
+    def form(self) -> Iterator[Message]:
+        """Yield the page's form, and what it is about."""
+        begin = self.begin
+        yield {"kind": "form", "knobs": form_of(begin), "twin": str(begin.asked.config)}
+
+    def turn(self, state: Mapping[str, str]) -> Iterator[Message | None]:
+        """Yield the answer to a state; None between its parts. Raises ConfigError and TraceError."""
+        asked = turned(self.begin, state)
+        twin = asked.twin()
+        yield None
+        load = asked.load(twin)
+        if len(load) > MOST_TURNED:
+            raise ConfigError(
+                f"num_requests: got a load of {len(load):,} requests, expected at most {MOST_TURNED:,} for a turn "
+                "(--num-requests)"
+            )
+        yield None
+        run = asked.run()
+        yield None
+        _ = run.summary
+        yield None
+        _ = run.over_time
+        yield None
+        yield self._told(asked, run, state)
+
+    def _told(self, asked: AskedRun, run: Run, state: Mapping[str, str]) -> Message:
+        span_us = float(max(run.summary["duration_us"], 1))
+        pictures = use_pictures(run.usage, span_us)
+        pictures["throughput"] = throughput_picture(run.trace, span_us)
+        return {
+            "kind": "answer",
+            "title": _title(run),
+            "verdict": run.summary["verdict"],
+            "trust": trust_of(run),
+            "warnings": list(run.warnings),
+            "column": self._column(run, state),
+            "over_time": documents_of(pictures),
+            "latencies": documents_of(
+                latency_pictures(run.trace, run.simulation.batch_sizes(), run.plan.settings.slo_us)
+            ),
+            "command": asked.command(),
+            "yaml": dump_config(run.twin),
+            "document": json_text(run.document()),
+        }
+
+    def _column(self, run: Run, state: Mapping[str, str]) -> dict[str, str]:
+        """Return a run's figures by their names, as the table of several variants has them."""
+        variant = Variant(settings={}, varied={}, twin=run.twin, trace=run.plan.asked)
+        column = columns_of([result_of(run, variant, prices=self.prices)])[0]
+        return {**dict(state), **column} if state else column
+
+    def further(self, state: Mapping[str, str]) -> Iterator[Message | None]:
+        """Yield what follows a turn by itself: the curve over rates, a longer run, the capacity with its interval."""
+        asked = turned(self.begin, state)
+        twin = asked.twin()
+        if not _has_rate(asked):
+            return
+        yield None
+        limits = parse_run_slo(asked.slo) if asked.slo else ()
+        yield from _curve(asked, twin)
+        longer = asked.sharper(SHARPER)
+        if asked.workload.trace is None and sum(pool.instances for pool in twin.cluster.pools) <= MOST_LONGER:
+            run = longer.run()
+            yield None
+            yield {
+                "kind": "sharper",
+                "num_requests": SHARPER,
+                "column": self._column(run, {}),
+                "title": _title(run),
+                "command": longer.command(),
+            }
+        if limits:
+            yield _capacity(asked, twin)
+
+
+MOST_LONGER = 64
+"""Instances up to which a longer run follows."""
+
+
+def _title(run: Run) -> str:
+    return f"{run_title(run.summary, 'server' if run.twin.is_plain_server else 'fleet')}."
+
+
+def _has_rate(asked: AskedRun) -> bool:
+    """Return whether requests come at a rate, which can be another one."""
+    load = asked.workload
+    is_paced = any(
+        each is not None for each in (load.concurrency, load.batch, load.stages, asked.sessions.sessions)
+    )
+    return not is_paced
+
+
+def trust_of(run: Run) -> list[str]:
+    """Return how far a run can be trusted, in sentences: what the twin was fitted on, and by how much it may be off."""
+    twin, told = run.twin, []
+    if twin.fitted is None:
+        told.append("The twin does not say on which loads it was fitted")
+    elif run.outside is None and twin.outside_server is None:
+        told.append("The run is within the loads and lengths that the twin was fitted on")
+    else:
+        told += [
+            f"{each[0].upper()}{each[1:]}" for each in (run.outside, twin.outside_server) if each is not None
+        ]
+    if run.band is not None:
+        told.append(
+            f"All steps may be off by {run.band['delta_frac']:.1%} together: the pace bands of the table"
+        )
+    return told
+
+
+def _curve(asked: AskedRun, twin: TwinConfig) -> Iterator[Message | None]:
+    """Yield latencies over rate of the same requests, with the capacity where limits say what it is."""
+    limits = parse_run_slo(asked.slo) if asked.slo else ()
+    fitted = _fitted(twin)
+    if not limits:
+        trace = asked.load(twin)
+        load = load_of(trace, twin)
+        evaluator = Evaluator(loads=[load], limits=())
+        points = []
+        for share in SHARES:
+            points.append(evaluator.at(load.own_rate_per_s * share))
+            yield None
+        shown = curve_pictures(points, (), capacity=None, fitted=fitted)
+        yield {"kind": "curve", "figures": documents_of(shown), "capacity": "", "rate": load.own_rate_per_s}
+        return
+    workload = replace(asked.workload, rate=None)
+    traces, drawing = drawn(workload, seeds=1)
+    found, _ = asked_capacity(traces, twin, limits, with_binding=False, drawing=drawing, price_per_hour=None)
+    yield None
+    shown = curve_pictures(found.curve, limits, capacity=found.rate_per_s, fitted=fitted)
+    yield {"kind": "curve", "figures": documents_of(shown), "capacity": str(found), "is_rough": True}
+
+
+def _capacity(asked: AskedRun, twin: TwinConfig) -> Message:
+    """Return the capacity as ``vtwin capacity`` finds it, with its interval and the curve around it."""
+    limits = parse_run_slo(asked.slo or "")
+    of_trace = asked.workload.trace is not None
+    workload = asked.workload if of_trace else replace(asked.workload, rate=None, num_requests=None)
+    traces, drawing = drawn(workload, seeds=None)
+    found, question = asked_capacity(
+        traces, twin, limits, with_binding=False, drawing=drawing, price_per_hour=None
+    )
+    shown = curve_pictures(found.curve, limits, capacity=found.rate_per_s, fitted=_fitted(twin))
+    return {
+        "kind": "curve",
+        "figures": documents_of(shown),
+        "capacity": str(found),
+        "notes": list(question.notes),
+        "is_rough": False,
+    }
+
+
+def _fitted(twin: TwinConfig) -> tuple[float, float] | None:
+    """Return the request rates that a twin was fitted on, of all its servers together."""
+    if twin.fitted is None or twin.fitted.rate_per_s is None:
+        return None
+    number = sum(pool.instances for pool in twin.cluster.pools)
+    low, high = twin.fitted.rate_per_s
+    return low * number, high * number

@@ -1,0 +1,394 @@
+"use strict";
+// The page of vtwin explore. It asks for states and shows what comes back; it computes nothing itself.
+// All text that comes from elsewhere is put in as text, never as markup.
+
+const MOST_PINS = 6;
+const HOLDS_MS = 200; // while an answer is on its way, further turns wait for it, at most so long
+const byId = (id) => document.getElementById(id);
+
+let socket = null;
+let knobs = []; // of the form, as the server has them
+let state = {}; // what was turned, by name
+let turn = 0; // number of the newest question
+let askedAt = null; // when it was sent, null once it is answered
+let turnedAt = null; // when the first setting was turned that no answer has shown yet
+let waiting = null; // the timer of a turn that waits for an answer
+let now = null; // the newest answer, with its state
+let before = null; // the one before
+let pins = []; // answers that stay
+let toPin = []; // states of a link that are still to be asked for
+const figures = new Map();
+
+function element(kind, options = {}, ...children) {
+  const made = document.createElement(kind);
+  for (const [name, value] of Object.entries(options)) {
+    if (name === "text") made.textContent = value;
+    else if (name === "class") made.className = value;
+    else made.setAttribute(name, value);
+  }
+  made.append(...children);
+  return made;
+}
+
+// -- the form -------------------------------------------------------------------------------------------------
+
+function centre(knob) {
+  const own = Number(knob.begins);
+  if (own > 0) return own;
+  return { slo_ttft: 500, slo_tpot: 50, slo_e2e: 10000, num_gpu_blocks: 10000, max_num_seqs: 256 }[knob.name] || Math.max(1, knob.least);
+}
+
+function rangeOf(knob) {
+  if (!knob.on_log) return [knob.least, Math.min(knob.most, Math.max(4 * centre(knob), 10))];
+  const middle = centre(knob);
+  return [Math.max(knob.least, middle / 16), Math.min(knob.most, middle * 16)];
+}
+
+function valueAt(knob, share) {
+  const [low, high] = rangeOf(knob);
+  const value = knob.on_log ? low * (high / low) ** share : low + (high - low) * share;
+  const rounded = Number(value.toPrecision(knob.kind === "integer" ? 3 : 2));
+  return knob.kind === "integer" ? Math.min(knob.most, Math.max(knob.least, Math.round(rounded))) : rounded;
+}
+
+function shareOf(knob, value) {
+  const [low, high] = rangeOf(knob);
+  const share = knob.on_log ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low);
+  return Math.min(1, Math.max(0, share));
+}
+
+function fieldOf(knob) {
+  const id = `knob-${knob.name}`;
+  const about = element("p", { class: "quiet", id: `${id}-about`, text: knob.meaning });
+  const fault = element("p", { class: "fault", id: `${id}-fault`, hidden: "" });
+  const label = element("label", { for: id, text: knob.label });
+  const row = element("div", { class: "row" });
+  const field = element("div", { class: "knob" }, label, row);
+  let input;
+  if (knob.kind === "choice") {
+    input = element("select", { id });
+    const none = knob.choices.includes(knob.begins) ? [] : [knob.begins];
+    for (const choice of [...none, ...knob.choices]) input.append(element("option", { value: choice, text: choice || "as in the file" }));
+  } else if (knob.kind === "switch") {
+    input = element("input", { id, type: "checkbox" });
+  } else {
+    input = element("input", { id, type: "number", min: knob.least, max: knob.most, step: "any", inputmode: "decimal" });
+  }
+  input.setAttribute("aria-describedby", `${id}-about ${id}-fault`);
+  row.append(input);
+  if (knob.unit) row.append(element("span", { text: knob.unit }));
+  let slider = null;
+  if (input.type === "number") {
+    slider = element("input", { type: "range", min: 0, max: 1000, step: 1, "aria-label": `${knob.label}, slider` });
+    field.append(slider);
+    slider.addEventListener("input", () => {
+      input.value = valueAt(knob, slider.value / 1000);
+      slider.setAttribute("aria-valuetext", `${input.value} ${knob.unit}`);
+      put(knob, input.value);
+    });
+  }
+  input.addEventListener("input", () => {
+    const value = knob.kind === "switch" ? String(input.checked) : input.value;
+    if (slider && Number(value) > 0) slider.value = 1000 * shareOf(knob, Number(value));
+    put(knob, value);
+  });
+  field.append(fault);
+  if (knob.meaning) field.append(about);
+  return { field, input, slider, fault };
+}
+
+function makeForm() {
+  const form = byId("knobs");
+  for (const group of [...new Set(knobs.map((knob) => knob.group))]) {
+    const set = element("fieldset", {}, element("legend", { text: group }));
+    for (const knob of knobs.filter((each) => each.group === group)) {
+      Object.assign(knob, fieldOf(knob));
+      set.append(knob.field);
+    }
+    form.append(set);
+  }
+  form.addEventListener("submit", (event) => event.preventDefault());
+}
+
+function showState() {
+  for (const knob of knobs) {
+    const value = state[knob.name] ?? knob.begins;
+    if (knob.kind === "switch") knob.input.checked = value === "true";
+    else knob.input.value = value;
+    if (knob.slider) {
+      knob.slider.value = 1000 * shareOf(knob, Number(value) || centre(knob));
+      knob.slider.setAttribute("aria-valuetext", `${value} ${knob.unit}`);
+    }
+    mark(knob);
+  }
+}
+
+function mark(knob) {
+  knob.field.classList.toggle("turned", knob.name in state);
+}
+
+function put(knob, value) {
+  if (value === knob.begins || (value === "" && !knob.name.startsWith("slo_"))) delete state[knob.name];
+  else state[knob.name] = value;
+  mark(knob);
+  writeLink();
+  turnedAt ??= performance.now();
+  ask();
+}
+
+// -- links ----------------------------------------------------------------------------------------------------
+
+function linkOf() {
+  const said = new URLSearchParams(state);
+  for (const pin of pins) said.append("pin", new URLSearchParams(pin.state).toString());
+  return said.toString();
+}
+
+function writeLink() {
+  history.replaceState(null, "", `#${linkOf()}`);
+}
+
+function readLink() {
+  const said = new URLSearchParams(location.hash.slice(1));
+  toPin = said.getAll("pin").slice(0, MOST_PINS).map((text) => Object.fromEntries(new URLSearchParams(text)));
+  said.delete("pin");
+  state = Object.fromEntries(said);
+}
+
+// -- asking ---------------------------------------------------------------------------------------------------
+
+function send(what, asked) {
+  turn += 1;
+  askedAt = performance.now();
+  socket.send(JSON.stringify({ what, turn, state: asked }));
+}
+
+// A turn waits for the answer that is on its way, so that every answer is shown; not for long, and then takes its place.
+function ask() {
+  if (!socket || socket.readyState !== WebSocket.OPEN) return;
+  clearTimeout(waiting);
+  waiting = null;
+  const left = askedAt === null ? 0 : HOLDS_MS - (performance.now() - askedAt);
+  if (left > 0) {
+    waiting = setTimeout(ask, left);
+    return;
+  }
+  send("turn", toPin.length ? toPin[0] : state);
+  byId("answer").classList.add("stale");
+}
+
+function connect() {
+  socket = new WebSocket(`ws://${location.host}${location.pathname}socket`);
+  socket.addEventListener("open", () => send("form", {}));
+  socket.addEventListener("message", (event) => take(JSON.parse(event.data)));
+  socket.addEventListener("close", () => {
+    byId("fault").textContent = "vtwin explore has ended, or another page took its place. Start it again and open its new link.";
+    byId("fault").hidden = false;
+  });
+}
+
+function take(message) {
+  if (message.turn !== turn) return;
+  const ways = { form: takeForm, answer: takeAnswer, curve: takeCurve, sharper: takeSharper, error: takeFault, built: takeBuilt };
+  if (ways[message.kind]) ways[message.kind](message);
+  if (message.kind === "complete") byId("progress").textContent = now && now.sharper ? "Looked at further: nothing is under way." : "";
+}
+
+function takeForm(message) {
+  knobs = message.knobs;
+  byId("twin").textContent = message.twin;
+  makeForm();
+  makeBuild(message.keys || []);
+  readLink();
+  showState();
+  askedAt = null;
+  ask();
+}
+
+// -- showing --------------------------------------------------------------------------------------------------
+
+function takeAnswer(message) {
+  askedAt = null;
+  const answer = { ...message, state: toPin.length ? toPin[0] : { ...state } };
+  if (toPin.length) {
+    toPin.shift();
+    pins.push(answer);
+    ask();
+    return;
+  }
+  if (waiting !== null && JSON.stringify(answer.state) === JSON.stringify(now && now.state)) return;
+  if (now && JSON.stringify(now.state) !== JSON.stringify(answer.state)) before = now;
+  now = answer;
+  showAnswer();
+  if (turnedAt !== null) {
+    const start = turnedAt;
+    turnedAt = null;
+    requestAnimationFrame(() => setTimeout(() => performance.measure("turn", { start, end: performance.now() })));
+  }
+  if (waiting !== null) ask();
+}
+
+function showAnswer() {
+  clearFaults();
+  byId("answer").classList.remove("stale");
+  if (byId("title").textContent !== now.title) byId("title").textContent = now.title;
+  byId("progress").textContent = "";
+  byId("trust").replaceChildren(...now.trust.map((text) => element("li", { text: `${text}.` })));
+  byId("warnings").replaceChildren(...now.warnings.map((text) => element("li", { text: `${text}.` })));
+  byId("notes").hidden = !now.warnings.length;
+  byId("command").textContent = now.command;
+  byId("yaml").textContent = now.yaml;
+  showVariants();
+  drawAll("over_time");
+  drawAll("latencies");
+  drawAll("curve");
+}
+
+function named(answer) {
+  const turned = Object.entries(answer.state).map(([name, value]) => `${name} ${value}`);
+  return turned.join(", ") || "as in the beginning";
+}
+
+function columns() {
+  const found = [["now", now]];
+  if (now.sharper) found.push([`now, ${now.sharper.num_requests.toLocaleString("en")} requests`, { ...now.sharper, state: {} }]);
+  if (before) found.push(["before", before]);
+  pins.forEach((pin, at) => found.push([`pinned ${at + 1}: ${named(pin)}`, pin]));
+  return found;
+}
+
+function showVariants() {
+  const table = byId("variants");
+  const shown = columns();
+  const head = element("tr", {}, element("td"));
+  shown.forEach(([name, answer]) => {
+    const cell = element("th", { scope: "col", text: name });
+    const at = pins.indexOf(answer);
+    if (at >= 0) {
+      const drop = element("button", { type: "button", "aria-label": `Take off pinned ${at + 1}`, text: "×" });
+      drop.addEventListener("click", () => { pins.splice(at, 1); writeLink(); showAnswer(); });
+      cell.append(" ", drop);
+    }
+    head.append(cell);
+  });
+  const rows = [...new Set(shown.flatMap(([, answer]) => Object.keys(answer.column)))];
+  const body = rows.map((name) => {
+    const cells = shown.map(([, answer], at) => element("td", { class: at ? "" : "now", text: answer.column[name] ?? "-" }));
+    return element("tr", {}, element("th", { scope: "row", text: name }), ...cells);
+  });
+  table.replaceChildren(element("thead", {}, head), element("tbody", {}, ...body));
+  byId("pin").disabled = pins.length >= MOST_PINS;
+  byId("pinned").textContent = pins.length ? `${pins.length} of ${MOST_PINS} pinned` : `up to ${MOST_PINS}`;
+}
+
+function drawAll(of) {
+  const place = document.querySelector(`[data-of="${of}"]`);
+  const shown = now[of] || (of === "curve" && before ? [] : []);
+  if (of === "curve") {
+    byId("curves").hidden = !now.curve && !figures.has("curve");
+    if (!now.curve) return;
+  }
+  if (!figures.has(of)) figures.set(of, new Map());
+  const own = figures.get(of);
+  const others = [["before", before], ...pins.map((pin, at) => [`pinned ${at + 1}`, pin])].filter(([, each]) => each && each[of]);
+  for (const picture of shown) {
+    if (!own.has(picture.name)) own.set(picture.name, new ChartFigure(place));
+    const grey = others.map(([name, each]) => [name, each[of].find((one) => one.name === picture.name)]).filter(([, one]) => one);
+    own.get(picture.name).draw(picture, grey);
+  }
+  for (const [name, figure] of own) figure.figure.hidden = !shown.some((picture) => picture.name === name);
+}
+
+function takeCurve(message) {
+  if (!now) return;
+  now.curve = message.figures;
+  const rough = message.is_rough ? " The interval follows." : "";
+  byId("capacity").textContent = message.capacity ? `Within the limits: ${message.capacity}.${rough}` : "Without a limit there is no capacity to draw in.";
+  drawAll("curve");
+  if (message.is_rough) byId("progress").textContent = "Looking further: more requests, then the interval …";
+}
+
+function takeSharper(message) {
+  if (!now) return;
+  now.sharper = message;
+  showVariants();
+}
+
+// -- faults ---------------------------------------------------------------------------------------------------
+
+function clearFaults() {
+  byId("fault").hidden = true;
+  for (const knob of knobs) {
+    knob.fault.hidden = true;
+    knob.input.removeAttribute("aria-invalid");
+  }
+}
+
+function takeFault(message) {
+  askedAt = null;
+  clearFaults();
+  if (message.of === "build") return showBuildFault(message);
+  const knob = knobs.find((each) => each.name === message.knob);
+  byId("answer").classList.remove("stale");
+  if (knob) {
+    knob.fault.textContent = message.text;
+    knob.fault.hidden = false;
+    knob.input.setAttribute("aria-invalid", "true");
+  }
+  byId("fault").textContent = message.text;
+  byId("fault").hidden = false;
+  if (toPin.length) toPin.shift();
+  if (waiting !== null || toPin.length) ask();
+}
+
+// -- a twin to build ------------------------------------------------------------------------------------------
+
+function makeBuild() {}
+function takeBuilt() {}
+function showBuildFault() {}
+
+// -- buttons --------------------------------------------------------------------------------------------------
+
+async function copy(text, button) {
+  const said = button.textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  } catch {
+    button.textContent = "Could not copy";
+  }
+  setTimeout(() => { button.textContent = said; }, 1500);
+}
+
+byId("pin").addEventListener("click", () => {
+  if (!now || pins.length >= MOST_PINS) return;
+  pins.push(now);
+  writeLink();
+  showAnswer();
+});
+byId("reset").addEventListener("click", () => {
+  state = {};
+  showState();
+  writeLink();
+  ask();
+});
+byId("link").addEventListener("click", (event) => copy(location.href, event.target));
+byId("copy-command").addEventListener("click", (event) => copy(byId("command").textContent, event.target));
+byId("copy-yaml").addEventListener("click", (event) => copy(byId("yaml").textContent, event.target));
+addEventListener("hashchange", () => {
+  pins = [];
+  readLink();
+  showState();
+  ask();
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+let resizing = null;
+addEventListener("resize", () => {
+  clearTimeout(resizing);
+  resizing = setTimeout(redraw, 100);
+});
+function redraw() {
+  for (const own of figures.values()) for (const figure of own.values()) figure.again();
+}
+
+connect();

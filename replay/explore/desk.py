@@ -1,0 +1,113 @@
+"""Who asks and who is answered: one computation at a time, of the newest question, and what follows it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from replay.explore.worker import DONE, Begun, Worker
+
+FOLLOWS_AFTER_S = 0.25
+"""A setting that nobody turns for so long is looked at further."""
+
+Send = Callable[[str], Awaitable[None]]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class OpenPage:
+    """A page: how it is told something, and what is on its way to it."""
+
+    send: Send
+    sending: set[asyncio.Task[None]] = field(default_factory=set)
+    last: asyncio.Task[None] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The newest question: whose it is, its number there, its state."""
+
+    page: OpenPage
+    what: str
+    turn: int
+    state: Mapping[str, str]
+
+
+class Desk:
+    """Two processes: one answers turns, one looks further once nobody turns anything."""
+
+    def __init__(self, begun: Begun) -> None:
+        """Begin the processes."""
+        self._turns = Worker(begun, self._tell_turn)
+        self._further = Worker(begun, self._tell_further)
+        self._asked: Asked | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def join(self, send: Send) -> OpenPage:
+        """Return a page that is told answers by ``send``."""
+        return OpenPage(send=send)
+
+    def leave(self, page: OpenPage) -> None:
+        """Forget a page, and give up what it asked."""
+        for task in list(page.sending):
+            task.cancel()
+        if self._asked is not None and self._asked.page is page:
+            self._asked = None
+            self._stop_following()
+            self._turns.cancel()
+
+    def ask(self, page: OpenPage, what: str, turn: int, state: Mapping[str, str]) -> None:
+        """Ask for a page, in place of all that is under way."""
+        self._asked = Asked(page=page, what=what, turn=turn, state=state)
+        self._stop_following()
+        self._turns.ask(what, state)
+
+    def close(self) -> None:
+        """End the processes."""
+        self._stop_following()
+        self._turns.close()
+        self._further.close()
+
+    def _stop_following(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._further.cancel()
+
+    def _tell_turn(self, message: Mapping[str, Any]) -> None:
+        asked = self._asked
+        if asked is None:
+            return
+        self._say(asked, message)
+        if message["kind"] == "answer":
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(FOLLOWS_AFTER_S, lambda: self._further.ask("further", asked.state))
+
+    def _tell_further(self, message: Mapping[str, Any]) -> None:
+        if self._asked is not None:
+            said = {**message, "kind": "complete"} if message["kind"] == DONE else message
+            self._say(self._asked, said)
+
+    def _say(self, asked: Asked, message: Mapping[str, Any]) -> None:
+        """Send a message to the page that asked, in order, with the number of its question there."""
+        text = orjson.dumps({**message, "turn": asked.turn}).decode()
+        page, before = asked.page, asked.page.last
+
+        async def send() -> None:
+            if before is not None:
+                await asyncio.wait([before])
+            await page.send(text)
+
+        page.last = asyncio.get_running_loop().create_task(send())
+        page.sending.add(page.last)
+        page.last.add_done_callback(lambda task: _forget(page, task))
+
+
+def _forget(page: OpenPage, task: asyncio.Task[None]) -> None:
+    """Take a message that was sent off a page's list; one to a page that has gone is lost."""
+    page.sending.discard(task)
+    if not task.cancelled():
+        task.exception()

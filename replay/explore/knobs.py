@@ -1,0 +1,417 @@
+"""Every knob of the page, once: its place in a run's options, its range, and when it is there.
+
+The page's form, the command, the YAML and the reading of a state all follow from this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from replay.explore.asked_run import AskedRun
+from replay.model.gpus import shipped_gpus
+from replay.model.shipped_models import shipped_models
+from replay.twin.config_keys import all_keys
+from sim.cluster.routing.routing_policies import POLICIES
+from traces import ConfigError, parse_slo
+
+if TYPE_CHECKING:
+    from replay.twin.keys.key import Key
+    from replay.twin.twin_config import TwinConfig
+
+Kind = Literal["number", "integer", "choice", "switch"]
+Place = Literal["workload", "sessions", "key", "option", "slo"]
+
+MOST_INSTANCES = 256
+MOST_TURNED = 20_000
+"""Requests of a turn; more of them are simulated behind it, by themselves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    """What the page begins with: the run that its command line asks for, and its twin.
+
+    ``has_sessions``: whether requests of the load belong to sessions.
+    """
+
+    asked: AskedRun
+    twin: TwinConfig
+    has_sessions: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knob:
+    """A setting that can be turned.
+
+    ``name``: as in a state. ``at``: the field of its option table, the key of TWIN.yaml, or the metric of a limit.
+    ``least``, ``most``: what the page takes; ``on_log``: its slider goes by factors. ``choices``: of words.
+    ``is_there``: whether the page has it, for what it begins with. ``of_begin``: what it begins with, "" for nothing.
+    """
+
+    name: str
+    label: str
+    group: str
+    place: Place
+    at: str
+    kind: Kind = "integer"
+    unit: str = ""
+    least: float = 1
+    most: float = 1
+    on_log: bool = True
+    choices: Callable[[], tuple[str, ...]] = tuple
+    is_there: Callable[[Begin], bool] = lambda _: True
+    of_begin: Callable[[Begin], object] | None = None
+    meaning: str = ""
+
+    def begins(self, begin: Begin) -> str:
+        """Return its value as the page begins, "" where nothing says one."""
+        if self.of_begin is not None:
+            return _text(self.of_begin(begin))
+        if self.place == "workload":
+            return _text(getattr(begin.asked.workload, self.at))
+        if self.place == "sessions":
+            return _text(getattr(begin.asked.sessions, self.at))
+        if self.place == "slo":
+            limits = parse_slo(begin.asked.slo) if begin.asked.slo else {}
+            return _text(limits[self.at] / 1e3) if self.at in limits else ""
+        if self.place == "key" and self.at.startswith("engine."):
+            return _text(getattr(begin.twin.engine, self.at.partition(".")[2]))
+        return dict(begin.asked.settings).get(self.at, "")
+
+    def read(self, text: str) -> object:
+        """Return the value that a state's text stands for. Raises ConfigError, which begins with the knob's name."""
+        if self.kind == "switch":
+            if text not in ("true", "false"):
+                raise ConfigError(f"{self.name}: got {text!r}, expected true or false")
+            return text
+        if self.kind == "choice":
+            if text not in self.choices():
+                raise ConfigError(f"{self.name}: got {text!r}, expected one of {', '.join(self.choices())}")
+            return text
+        try:
+            value = int(text) if self.kind == "integer" else float(text)
+        except ValueError:
+            value = float("nan")
+        if not self.least <= value <= self.most:
+            what = "a whole number" if self.kind == "integer" else "a number"
+            raise ConfigError(
+                f"{self.name}: got {text[:40]!r}, expected {what} from {self.least:g} to {self.most:,.12g}"
+            )
+        return value
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value).removesuffix(".0")
+
+
+def _has(field: str) -> Callable[[Begin], bool]:
+    return lambda begin: getattr(begin.asked.workload, field) is not None
+
+
+def _may_have_rate(begin: Begin) -> bool:
+    return begin.asked.workload.rate is not None or begin.asked.workload.workload is not None
+
+
+def _draws_lengths(begin: Begin) -> bool:
+    load = begin.asked.workload
+    return all(each is None for each in (load.trace, load.like, load.workload))
+
+
+def _is_recorded(begin: Begin) -> bool:
+    return begin.asked.workload.trace is not None or begin.asked.workload.like is not None
+
+
+def _has_sessions(begin: Begin) -> bool:
+    return begin.has_sessions and _is_recorded(begin)
+
+
+def _names_model(begin: Begin) -> bool:
+    return begin.twin.shape is not None and begin.twin.is_plain_server
+
+
+def _names_gpu(begin: Begin) -> bool:
+    return _names_model(begin) and bool(begin.twin.gpus_of_pools)
+
+
+def _is_one_pool(begin: Begin) -> bool:
+    return len(begin.twin.cluster.pools) == 1
+
+
+def _has_tier(begin: Begin) -> bool:
+    return begin.twin.tier is not None
+
+
+def _num_instances(begin: Begin) -> int:
+    return begin.twin.cluster.pools[0].num_slots
+
+
+def _routing(begin: Begin) -> str:
+    return begin.asked.routing or str(getattr(begin.twin.cluster.routing, "name", "round-robin"))
+
+
+def _engine(name: str, label: str, most: float, *, least: float = 1, unit: str = "") -> Knob:
+    return Knob(
+        name=name,
+        label=label,
+        group="Server",
+        place="key",
+        at=f"engine.{name}",
+        least=least,
+        most=most,
+        unit=unit,
+    )
+
+
+def _switch(name: str, label: str) -> Knob:
+    return Knob(name=name, label=label, group="Server", place="key", at=f"engine.{name}", kind="switch")
+
+
+def _load(
+    name: str, label: str, unit: str, most: float, is_there: Callable[[Begin], bool], *, least: float = 1
+) -> Knob:
+    return Knob(
+        name=name,
+        label=label,
+        group="Load",
+        place="workload",
+        at=name,
+        kind="integer" if least >= 1 else "number",
+        unit=unit,
+        least=least,
+        most=most,
+        is_there=is_there,
+    )
+
+
+def _limit(metric: str, label: str, most: float) -> Knob:
+    return Knob(
+        name=f"slo_{metric}",
+        label=label,
+        group="Limits of a request",
+        place="slo",
+        at=metric,
+        kind="number",
+        unit="ms",
+        least=0.1,
+        most=most,
+        meaning="Empty: no limit. With a limit the capacity is looked for.",
+    )
+
+
+KNOBS: tuple[Knob, ...] = (
+    _load("rate", "Rate", "requests/s", 100_000, _may_have_rate, least=0.001),
+    _load("concurrency", "Users", "at once", 10_000, _has("concurrency")),
+    _load(
+        "speed",
+        "Speed of the trace",
+        "times",
+        1_000,
+        lambda begin: begin.asked.workload.trace is not None,
+        least=0.001,
+    ),
+    Knob(
+        name="sessions",
+        label="Sessions at once",
+        group="Load",
+        place="sessions",
+        at="sessions",
+        most=10_000,
+        is_there=_has_sessions,
+    ),
+    Knob(
+        name="think_time_scale",
+        label="Think times",
+        group="Load",
+        place="sessions",
+        at="think_time_scale",
+        kind="number",
+        unit="times",
+        least=0,
+        most=100,
+        on_log=False,
+        is_there=_has_sessions,
+    ),
+    _load(
+        "rounds",
+        "Rounds of a session",
+        "",
+        100,
+        lambda begin: _draws_lengths(begin) and _has("rounds")(begin),
+    ),
+    _load("prompt_tokens", "Prompt", "tokens", 200_000, _draws_lengths),
+    _load("output_tokens", "Answer", "tokens", 100_000, _draws_lengths),
+    _load("prompt_scale", "Prompt lengths", "times", 100, _is_recorded, least=0.01),
+    _load("output_scale", "Answer lengths", "times", 100, _is_recorded, least=0.01),
+    _load(
+        "num_requests",
+        "Requests of a turn",
+        "",
+        MOST_TURNED,
+        lambda begin: begin.asked.workload.trace is None,
+    ),
+    _limit("ttft", "TTFT", 600_000),
+    _limit("tpot", "TPOT", 60_000),
+    _limit("e2e", "E2E", 3_600_000),
+    _engine("max_num_seqs", "Seats (max_num_seqs)", 8_192),
+    _engine("max_num_batched_tokens", "Tokens of a step (max_num_batched_tokens)", 262_144),
+    _engine("num_gpu_blocks", "KV cache (num_gpu_blocks)", 10_000_000, least=2, unit="blocks"),
+    _engine("max_model_len", "Longest request (max_model_len)", 10_000_000, unit="tokens"),
+    _switch("enable_prefix_caching", "Prefix caching"),
+    _switch("enable_chunked_prefill", "Chunked prefill"),
+    replace(
+        _engine("num_cpu_blocks", "KV tier in host memory (num_cpu_blocks)", 10_000_000, unit="blocks"),
+        is_there=_has_tier,
+    ),
+    Knob(
+        name="kv_offloading_size",
+        label="KV tier in host memory (kv_offloading_size)",
+        group="Model and GPU",
+        place="key",
+        at="hardware.kv_offloading_size",
+        kind="number",
+        unit="GiB",
+        least=0,
+        most=100_000,
+        on_log=False,
+        is_there=lambda begin: _names_gpu(begin) and not _has_tier(begin),
+    ),
+    Knob(
+        name="model",
+        label="Model",
+        group="Model and GPU",
+        place="key",
+        at="latency.model_config",
+        kind="choice",
+        choices=lambda: tuple(shipped_models()),
+        is_there=_names_model,
+        meaning="Of those that ship. Empty: the file's.",
+    ),
+    Knob(
+        name="gpu",
+        label="GPU",
+        group="Model and GPU",
+        place="key",
+        at="hardware.gpu",
+        kind="choice",
+        choices=lambda: tuple(each.name for each in shipped_gpus()),
+        is_there=_names_gpu,
+        of_begin=lambda begin: dict(begin.asked.settings).get("hardware.gpu", begin.twin.gpus_of_pools[0][0]),
+    ),
+    Knob(
+        name="tp",
+        label="GPUs that share each layer (tp)",
+        group="Model and GPU",
+        place="key",
+        at="hardware.tp",
+        most=64,
+        is_there=_names_gpu,
+        of_begin=lambda begin: dict(begin.asked.settings).get("hardware.tp", begin.twin.gpus_of_pools[0][1]),
+    ),
+    Knob(
+        name="instances",
+        label="Instances",
+        group="Fleet",
+        place="option",
+        at="instances",
+        most=MOST_INSTANCES,
+        is_there=_is_one_pool,
+        of_begin=_num_instances,
+        meaning="Servers behind a router.",
+    ),
+    Knob(
+        name="routing",
+        label="Routing",
+        group="Fleet",
+        place="option",
+        at="routing",
+        kind="choice",
+        choices=lambda: tuple(each.name for each in POLICIES),
+        is_there=_is_one_pool,
+        of_begin=_routing,
+        meaning="How the router chooses; it needs several instances.",
+    ),
+)
+"""All of them, in the order of the page."""
+
+
+def knobs_of(begin: Begin) -> dict[str, Knob]:
+    """Return the knobs that the page has, by name."""
+    return {each.name: each for each in KNOBS if each.is_there(begin)}
+
+
+def form_of(begin: Begin) -> list[dict[str, object]]:
+    """Return the page's form: a row for each knob, with the value that it begins with."""
+    return [
+        {
+            "name": each.name,
+            "label": each.label,
+            "group": each.group,
+            "kind": each.kind,
+            "unit": each.unit,
+            "least": each.least,
+            "most": each.most,
+            "on_log": each.on_log,
+            "choices": list(each.choices()),
+            "begins": each.begins(begin),
+            "meaning": each.meaning or (_key(each.at).meaning if each.place == "key" else ""),
+        }
+        for each in knobs_of(begin).values()
+    ]
+
+
+def turned(begin: Begin, state: Mapping[str, str]) -> AskedRun:
+    """Return the run that a state asks for; what it does not name is as in the beginning. Raises ConfigError."""
+    knobs, asked = knobs_of(begin), begin.asked
+    limits = {each.at: each.begins(begin) for each in knobs.values() if each.place == "slo"}
+    for name in sorted(state.keys() - knobs.keys()):
+        raise ConfigError(
+            f"{name[:40]}: got a setting that this page does not have, expected one of {', '.join(knobs)}"
+        )
+    for knob in knobs.values():
+        text = state.get(knob.name, knob.begins(begin))
+        if text == knob.begins(begin):
+            continue
+        value = knob.read(text) if text else None
+        if knob.place == "slo":
+            limits[knob.at] = text
+        elif text:
+            asked = _put(asked, knob, value)
+    said = [f"{metric}={value}ms" for metric, value in limits.items() if value]
+    return replace(asked, slo=",".join(said) or None)
+
+
+def at_fault(message: str) -> str:
+    """Return the name of the knob that a fault is about, "" where it is about none of them."""
+    place = message.partition(":")[0].strip()
+    for each in KNOBS:
+        of_limit = f"--slo {each.at}" if each.place == "slo" else None
+        if place in (each.name, each.at, f"--{each.at.replace('_', '-')}", of_limit):
+            return each.name
+    return ""
+
+
+def _put(asked: AskedRun, knob: Knob, value: Any) -> AskedRun:  # noqa: ANN401 - of the knob's kind
+    if knob.place == "workload":
+        return replace(asked, workload=replace(asked.workload, **{knob.at: value}))
+    if knob.place == "sessions":
+        given: Any = str(value) if knob.kind == "integer" else value
+        return replace(asked, sessions=replace(asked.sessions, **{knob.at: given}))
+    if knob.place == "key":
+        others = tuple(each for each in asked.settings if each[0] != knob.at)
+        return replace(asked, settings=(*others, (knob.at, _text(value))))
+    return replace(asked, **{knob.at: value})
+
+
+@lru_cache(maxsize=1)
+def _keys() -> Mapping[str, Key]:
+    return {each.path: each for each in all_keys()}
+
+
+def _key(path: str) -> Key:
+    return _keys()[path]

@@ -1,0 +1,197 @@
+"""A process that computes: the newest question takes the place of the one under way, between its parts or by force."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import multiprocessing
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    from replay.explore.answers import Message
+    from replay.explore.asked_run import AskedRun
+
+READY, BEGUN, DONE = "ready", "begun", "done"
+"""What a process says of itself, and of a question."""
+NOTHING = "nothing"
+"""The question that has no answer: what is under way is given up."""
+PATIENCE_S = 0.4
+"""A process that has not turned to a newer question after so long is ended, and another one begun."""
+DEADLINE_S = 60.0
+"""A question that takes longer is given up."""
+TOO_LONG = f"time: got a question that takes more than {DEADLINE_S:g} s, expected fewer requests or instances"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """What a process begins with: the run that the page begins with, and a file of prices."""
+
+    asked: AskedRun
+    prices: Path | None = None
+
+
+def compute(pipe: Connection, begun: Begun) -> None:
+    """Answer questions of a pipe until it ends: ``{"id": …, "what": …, "state": …}``, each answered by messages.
+
+    The last message of a question has the kind ``done``. A newer question ends the one under way.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server, which gets it too, ends this process
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        answers = _Answering(pipe, begun)
+        asked = pipe.recv_bytes()
+        while True:
+            asked = _newest(pipe, asked)
+            answers.answer(orjson.loads(asked))
+            asked = pipe.recv_bytes()
+
+
+def _newest(pipe: Connection, asked: bytes) -> bytes:
+    while pipe.poll():
+        asked = pipe.recv_bytes()
+    return asked
+
+
+class _Answering:
+    """One process' answers."""
+
+    def __init__(self, pipe: Connection, begun: Begun) -> None:
+        from replay.explore.answers import Answers
+
+        self.pipe = pipe
+        self.answers = Answers(begun.asked, begun.prices)
+        sys.stderr = io.StringIO()  # notes stand in the answers
+        self._say({"id": 0, "kind": READY})
+
+    def answer(self, question: Mapping[str, Any]) -> None:
+        """Send the messages that answer a question, until a newer one is there."""
+        self._say({"id": question["id"], "kind": BEGUN})
+        for message in self._messages(question):
+            if self.pipe.poll():
+                return
+            if message is not None:
+                self._say({"id": question["id"], **message})
+        self._say({"id": question["id"], "kind": DONE})
+
+    def _say(self, message: Mapping[str, object]) -> None:
+        self.pipe.send_bytes(orjson.dumps(message))
+
+    def _messages(self, question: Mapping[str, Any]) -> Iterator[Message | None]:
+        from replay.explore.knobs import at_fault
+        from traces import ConfigError, TraceError
+
+        try:
+            yield from self.answers.to(question["what"], question["state"])
+        except (ConfigError, TraceError) as error:
+            yield {"kind": "error", "text": str(error), "knob": at_fault(str(error))}
+        except MemoryError:
+            yield {"kind": "error", "text": "memory: got a load that does not fit, expected a smaller one"}
+
+
+class Worker:
+    """A process of ``compute`` and its questions, one at a time, the newest in place of the one before.
+
+    ``tell`` gets each message of the newest question.
+    """
+
+    def __init__(self, begun: Begun, tell: Callable[[Mapping[str, Any]], None]) -> None:
+        """Begin the process."""
+        self._begun, self._tell = begun, tell
+        self._loop = asyncio.get_running_loop()
+        self._newest: tuple[int, str, object] = (0, NOTHING, {})
+        self._is_answered = True
+        self._timer: asyncio.TimerHandle | None = None
+        self._begin()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a question is not answered yet."""
+        return not self._is_answered
+
+    def ask(self, what: str, state: object) -> int:
+        """Ask, in place of what is under way; return the question's number."""
+        self._newest = (self._newest[0] + 1, what, state)
+        self._is_answered = False
+        self._send()
+        return self._newest[0]
+
+    def cancel(self) -> None:
+        """Give up what is under way."""
+        if self.is_busy:
+            self.ask(NOTHING, {})
+
+    def close(self) -> None:
+        """End the process."""
+        self._wait(None, self._begin_anew)
+        self._loop.remove_reader(self._pipe.fileno())
+        self._process.kill()
+        self._process.join()
+        self._pipe.close()
+
+    def _begin(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=compute, args=(theirs, self._begun), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._is_ready = False
+        self._loop.add_reader(self._pipe.fileno(), self._hear)
+
+    def _begin_anew(self) -> None:
+        self.close()
+        self._begin()
+        if self.is_busy:
+            self._send()
+
+    def _send(self) -> None:
+        number, what, state = self._newest
+        self._pipe.send_bytes(orjson.dumps({"id": number, "what": what, "state": state}))
+        if self._is_ready:
+            self._wait(PATIENCE_S, self._begin_anew)
+
+    def _wait(self, seconds: float | None, then: Callable[[], None]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None else self._loop.call_later(seconds, then)
+
+    def _hear(self) -> None:
+        """Take what the process has said."""
+        try:
+            while self._pipe.poll():
+                self._take(orjson.loads(self._pipe.recv_bytes()))
+        except (EOFError, OSError):
+            self._give_up(
+                "the process that computes has ended: got more than it can hold, expected a smaller load"
+            )
+
+    def _take(self, message: Mapping[str, Any]) -> None:
+        kind = message["kind"]
+        if kind == READY:
+            self._is_ready = True
+        if message["id"] != self._newest[0] or kind == READY:
+            return
+        if kind == BEGUN:
+            self._wait(DEADLINE_S, lambda: self._give_up(TOO_LONG))
+            return
+        if kind == DONE:
+            self._wait(None, self._begin_anew)
+            self._is_answered = True
+        self._tell(message)
+
+    def _give_up(self, why: str) -> None:
+        """Answer the newest question with why it has no answer, and begin another process."""
+        number, is_busy = self._newest[0], self.is_busy
+        self._is_answered = True
+        self._begin_anew()
+        for message in ({"id": number, "kind": "error", "text": why}, {"id": number, "kind": DONE}):
+            if is_busy:
+                self._tell(message)

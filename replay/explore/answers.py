@@ -68,6 +68,7 @@ class Answers:
         ways: dict[str, Callable[[Mapping[str, str]], Iterator[Message | None]]] = {
             "form": lambda _: self.form(),
             "turn": self.turn,
+            "document": self.document,
             "further": self.further,
         }
         return ways[what](state) if what in ways else iter(())
@@ -93,9 +94,13 @@ class Answers:
         yield None
         _ = run.summary
         yield None
-        _ = run.over_time
-        yield None
         yield self._told(asked, run, state)
+
+    def document(self, state: Mapping[str, str]) -> Iterator[Message | None]:
+        """Yield the document of a state's run, as ``vtwin run --json`` prints it."""
+        run = turned(self.begin, state).run()
+        yield None
+        yield {"kind": "document", "text": json_text(run.document())}
 
     def _told(self, asked: AskedRun, run: Run, state: Mapping[str, str]) -> Message:
         span_us = float(max(run.summary["duration_us"], 1))
@@ -105,6 +110,7 @@ class Answers:
             "kind": "answer",
             "title": _title(run),
             "verdict": run.summary["verdict"],
+            "has_rate": has_rate(asked),
             "trust": trust_of(run),
             "warnings": list(run.warnings),
             "column": self._column(run, state),
@@ -114,7 +120,6 @@ class Answers:
             ),
             "command": asked.command(),
             "yaml": dump_config(run.twin),
-            "document": json_text(run.document()),
         }
 
     def _column(self, run: Run, state: Mapping[str, str]) -> dict[str, str]:
@@ -127,11 +132,13 @@ class Answers:
         """Yield what follows a turn by itself: the curve over rates, a longer run, the capacity with its interval."""
         asked = turned(self.begin, state)
         twin = asked.twin()
-        if not _has_rate(asked):
+        if not has_rate(asked):
             return
         yield None
         limits = parse_run_slo(asked.slo) if asked.slo else ()
         yield from _curve(asked, twin)
+        if twin.assumes_memory and (doubt := asked.run().kv_doubt) is not None and (line := doubt.line()):
+            yield {"kind": "doubt", "text": line}
         longer = asked.sharper(SHARPER)
         if asked.workload.trace is None and sum(pool.instances for pool in twin.cluster.pools) <= MOST_LONGER:
             run = longer.run()
@@ -155,7 +162,7 @@ def _title(run: Run) -> str:
     return f"{run_title(run.summary, 'server' if run.twin.is_plain_server else 'fleet')}."
 
 
-def _has_rate(asked: AskedRun) -> bool:
+def has_rate(asked: AskedRun) -> bool:
     """Return whether requests come at a rate, which can be another one."""
     load = asked.workload
     is_paced = any(

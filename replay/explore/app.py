@@ -152,7 +152,7 @@ def question_of(text: str) -> tuple[str, int, dict[str, str]] | None:
         return None
     what, turn, state = said["what"], said["turn"], said["state"]
     if (
-        what not in ("form", "turn", "keys", "build")
+        what not in ("form", "turn", "document", "build")
         or not isinstance(turn, int)
         or not isinstance(state, dict)
     ):

@@ -57,12 +57,14 @@ class Desk:
         if self._asked is not None and self._asked.page is page:
             self._asked = None
             self._stop_following()
+            self._further.go_on()
             self._turns.cancel()
 
     def ask(self, page: OpenPage, what: str, turn: int, state: Mapping[str, str]) -> None:
         """Ask for a page, in place of all that is under way."""
         self._asked = Asked(page=page, what=what, turn=turn, state=state)
         self._stop_following()
+        self._further.pause()
         self._turns.ask(what, state)
 
     def close(self) -> None:
@@ -82,6 +84,8 @@ class Desk:
         if asked is None:
             return
         self._say(asked, message)
+        if message["kind"] == DONE:
+            self._further.go_on()
         if message["kind"] == "answer":
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(FOLLOWS_AFTER_S, lambda: self._further.ask("further", asked.state))

@@ -359,10 +359,15 @@ def form_of(begin: Begin) -> list[dict[str, object]]:
             "on_log": each.on_log,
             "choices": list(each.choices()),
             "begins": each.begins(begin),
-            "meaning": each.meaning or (_key(each.at).meaning if each.place == "key" else ""),
+            "meaning": each.meaning or (first_sentence(_key(each.at).meaning) if each.place == "key" else ""),
         }
         for each in knobs_of(begin).values()
     ]
+
+
+def first_sentence(text: str) -> str:
+    """Return what a key means in its first sentence, without the marks of Markdown."""
+    return f"{text.replace('`', '').partition('. ')[0].removesuffix('.')}."
 
 
 def turned(begin: Begin, state: Mapping[str, str]) -> AskedRun:

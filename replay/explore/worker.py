@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import multiprocessing
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -128,6 +129,22 @@ class Worker:
         """Give up what is under way."""
         if self.is_busy:
             self.ask(NOTHING, {})
+
+    def pause(self) -> None:
+        """Let the process rest, whatever it does: what is asked meanwhile waits."""
+        self._wait(None, self._begin_anew)
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let the process go on."""
+        self._signal(signal.SIGCONT)
+        if self.is_busy and self._is_ready:
+            self._wait(PATIENCE_S, self._begin_anew)
+
+    def _signal(self, number: int) -> None:
+        if self._process.pid is not None:
+            with suppress(ProcessLookupError):  # it has just ended, which its pipe tells
+                os.kill(self._process.pid, number)
 
     def close(self) -> None:
         """End the process."""

@@ -228,7 +228,7 @@ def use_pictures(usage: Usage, span_us: float) -> dict[str, pages.Picture]:
     found = {"flight": pages.Picture(title="Requests in flight", x=time.scale, y=requests, marks=flight)}
     if usage.kv_frac is not None:
         share = pages.linear(0.0, 1.0, most=4, text=lambda value: f"{100 * value:.0f} %")
-        line = pages.Line(x=at, y=usage.kv_frac, name="simulated", steps=True)
+        line = pages.Line(x=at, y=usage.kv_frac, name="simulated", steps=True, label="in use")
         found["kv"] = pages.Picture(title="KV cache in use", x=time.scale, y=share, marks=[line])
     return found
 

@@ -1,6 +1,7 @@
 "use strict";
 // Draws a picture: the same axes and marks that a static page draws as SVG. What it draws comes as numbers.
 
+const GREY_DASHES = [undefined, [8, 3], [2, 3], [8, 3, 2, 3], [12, 4], [4, 2], [1, 2]];
 const COLOURS = { simulated: "--simulated", median: "--ink", arrived: "--quiet", observed: "--observed" };
 
 function colour(name) {
@@ -68,13 +69,13 @@ function drawBand(plot, band) {
   plot.ctx.restore();
 }
 
-function seriesOf(line, label, isGrey) {
+function seriesOf(line, label, isGrey, greyAt) {
   const of = COLOURS[line.name] || "--quiet";
   return {
     label,
     stroke: () => colour(isGrey ? "--before" : of),
     width: isGrey ? 1.2 : 1.8,
-    dash: line.name === "arrived" ? [5, 4] : undefined,
+    dash: isGrey ? GREY_DASHES[greyAt % GREY_DASHES.length] : line.name === "arrived" ? [5, 4] : undefined,
     spanGaps: true,
     points: { show: line.x.length < 20 && !isGrey, size: 5 },
     paths: line.steps ? uPlot.paths.stepped({ align: 1 }) : undefined,
@@ -121,10 +122,31 @@ class ChartFigure {
     this.plot = null;
   }
 
-  // `grey`: pictures of the same name beside it, each with its name.
-  draw(picture, grey) {
+  // Draws a picture, at once if it is on the screen, else when there is time. `grey`: those beside it, by name.
+  show(picture, grey) {
     this.picture = picture;
     this.grey = grey;
+    const at = this.figure.getBoundingClientRect();
+    ChartFigure.later.delete(this);
+    if (at.top < innerHeight && at.bottom > 0) this.draw(picture, grey);
+    else ChartFigure.drawLater(this);
+  }
+
+  static drawLater(figure) {
+    ChartFigure.later.add(figure);
+    if (ChartFigure.later.size > 1) return;
+    const some = (deadline) => {
+      for (const each of ChartFigure.later) {
+        if (deadline.timeRemaining() < 8) break;
+        ChartFigure.later.delete(each);
+        each.draw(each.picture, each.grey);
+      }
+      if (ChartFigure.later.size) requestIdleCallback(some);
+    };
+    requestIdleCallback(some);
+  }
+
+  draw(picture, grey) {
     this.caption.textContent = picture.title;
     const unit = document.createElement("span");
     unit.textContent = [picture.y.label, picture.y.is_log ? "log scale" : ""].filter(Boolean).join(", ");
@@ -140,13 +162,13 @@ class ChartFigure {
     if (!lines.length) return;
     const x = axisOf(picture.x, grey.map(([, other]) => other.x), { isX: true });
     const y = axisOf(picture.y, grey.map(([, other]) => other.y), { isX: false });
-    const labels = [...beside.map(([name]) => name), ...own.map((line) => line.label)];
+    const labels = [...beside.map(([name]) => name), ...own.map((line) => (line.label === line.name ? "now" : line.label))];
     const options = {
       width: Math.max(200, this.place.clientWidth),
       height: 230 - 34,
       scales: { x: x.scale, y: y.scale },
       axes: [{ ...x.axis, label: undefined }, y.axis],
-      series: [{ label: picture.x.label || "x", value: (_, value) => short(value) }, ...lines.map((line, at) => seriesOf(line, labels[at], at < beside.length))],
+      series: [{ label: picture.x.label || "x", value: (_, value) => short(value) }, ...lines.map((line, at) => seriesOf(line, labels[at], at < beside.length, at))],
       cursor: { drag: { x: false, y: false } },
       hooks: {
         drawClear: [(plot) => picture.marks.filter((mark) => mark.kind === "band").forEach((mark) => drawBand(plot, mark))],
@@ -175,4 +197,5 @@ class ChartFigure {
   }
 }
 
+ChartFigure.later = new Set();
 window.ChartFigure = ChartFigure;

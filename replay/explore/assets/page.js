@@ -3,6 +3,7 @@
 // All text that comes from elsewhere is put in as text, never as markup.
 
 const MOST_PINS = 6;
+const MAIN_ROWS = new Set(["requests", "failed", "requests/s", "output tokens/s", "TTFT p50", "TTFT p99", "TPOT p99", "E2E p99", "  pace band, TTFT", "  of 1M output tokens", "cost", "KV at most", "prefix hits", "within SLO", "queue waits for", "verdict"]);
 const HOLDS_MS = 200; // while an answer is on its way, further turns wait for it, at most so long
 const byId = (id) => document.getElementById(id);
 
@@ -189,7 +190,7 @@ function connect() {
 
 function take(message) {
   if (message.turn !== turn) return;
-  const ways = { form: takeForm, answer: takeAnswer, curve: takeCurve, sharper: takeSharper, error: takeFault, built: takeBuilt };
+  const ways = { form: takeForm, answer: takeAnswer, curve: takeCurve, sharper: takeSharper, error: takeFault, document: takeDocument, doubt: takeDoubt, built: takeBuilt };
   if (ways[message.kind]) ways[message.kind](message);
   if (message.kind === "complete") byId("progress").textContent = now && now.sharper ? "Looked at further: nothing is under way." : "";
 }
@@ -238,6 +239,7 @@ function showAnswer() {
   byId("notes").hidden = !now.warnings.length;
   byId("command").textContent = now.command;
   byId("yaml").textContent = now.yaml;
+  byId("document-fold").open = false;
   showVariants();
   drawAll("over_time");
   drawAll("latencies");
@@ -272,7 +274,8 @@ function showVariants() {
     head.append(cell);
   });
   const rows = [...new Set(shown.flatMap(([, answer]) => Object.keys(answer.column)))];
-  const body = rows.map((name) => {
+  const few = rows.filter((name) => byId("all-rows").checked || MAIN_ROWS.has(name) || knobs.some((knob) => knob.name === name));
+  const body = few.map((name) => {
     const cells = shown.map(([, answer], at) => element("td", { class: at ? "" : "now", text: answer.column[name] ?? "-" }));
     return element("tr", {}, element("th", { scope: "row", text: name }), ...cells);
   });
@@ -283,18 +286,16 @@ function showVariants() {
 
 function drawAll(of) {
   const place = document.querySelector(`[data-of="${of}"]`);
-  const shown = now[of] || (of === "curve" && before ? [] : []);
-  if (of === "curve") {
-    byId("curves").hidden = !now.curve && !figures.has("curve");
-    if (!now.curve) return;
-  }
+  const shown = now[of];
+  if (of === "curve") byId("curves").hidden = !now.has_rate;
+  if (!shown) return;
   if (!figures.has(of)) figures.set(of, new Map());
   const own = figures.get(of);
   const others = [["before", before], ...pins.map((pin, at) => [`pinned ${at + 1}`, pin])].filter(([, each]) => each && each[of]);
+  for (const { name } of shown) if (!own.has(name)) own.set(name, new ChartFigure(place));
   for (const picture of shown) {
-    if (!own.has(picture.name)) own.set(picture.name, new ChartFigure(place));
     const grey = others.map(([name, each]) => [name, each[of].find((one) => one.name === picture.name)]).filter(([, one]) => one);
-    own.get(picture.name).draw(picture, grey);
+    own.get(picture.name).show(picture, grey);
   }
   for (const [name, figure] of own) figure.figure.hidden = !shown.some((picture) => picture.name === name);
 }
@@ -306,6 +307,17 @@ function takeCurve(message) {
   byId("capacity").textContent = message.capacity ? `Within the limits: ${message.capacity}.${rough}` : "Without a limit there is no capacity to draw in.";
   drawAll("curve");
   if (message.is_rough) byId("progress").textContent = "Looking further: more requests, then the interval …";
+}
+
+function takeDoubt(message) {
+  byId("warnings").append(element("li", { text: `${message.text}.` }));
+  byId("notes").hidden = false;
+}
+
+function takeDocument(message) {
+  askedAt = null;
+  byId("document").textContent = message.text;
+  if (waiting !== null) ask();
 }
 
 function takeSharper(message) {
@@ -372,6 +384,10 @@ byId("reset").addEventListener("click", () => {
   writeLink();
   ask();
 });
+byId("document-fold").addEventListener("toggle", (event) => {
+  if (event.target.open && now) send("document", now.state);
+});
+byId("all-rows").addEventListener("change", showVariants);
 byId("link").addEventListener("click", (event) => copy(location.href, event.target));
 byId("copy-command").addEventListener("click", (event) => copy(byId("command").textContent, event.target));
 byId("copy-yaml").addEventListener("click", (event) => copy(byId("yaml").textContent, event.target));

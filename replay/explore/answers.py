@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 from replay.capacity.page import curve_pictures
 from replay.capacity.question import asked_capacity, drawn
+from replay.explore.build_twin import build_form, built
 from replay.explore.knobs import MOST_TURNED, Begin, form_of, turned
 from replay.explore.shown_pictures import documents_of
 from replay.model.prices import ServerPrices, list_prices_per_hour, read_server_prices
 from replay.search.evaluation import Evaluator
 from replay.search.load import load_of
-from replay.simulation.one_server_page import latency_pictures, run_title, use_pictures
+from replay.simulation.one_server_page import hits_picture, latency_pictures, run_title, use_pictures
 from replay.simulation.variants.simulated import columns_of
 from replay.simulation.variants.variant import Variant, result_of
 from replay.twin.config_write import dump_config
@@ -70,13 +71,19 @@ class Answers:
             "turn": self.turn,
             "document": self.document,
             "further": self.further,
+            "build": built,
         }
         return ways[what](state) if what in ways else iter(())
 
     def form(self) -> Iterator[Message]:
         """Yield the page's form, and what it is about."""
         begin = self.begin
-        yield {"kind": "form", "knobs": form_of(begin), "twin": str(begin.asked.config)}
+        yield {
+            "kind": "form",
+            "knobs": form_of(begin),
+            "keys": build_form(),
+            "twin": str(begin.asked.config),
+        }
 
     def turn(self, state: Mapping[str, str]) -> Iterator[Message | None]:
         """Yield the answer to a state; None between its parts. Raises ConfigError and TraceError."""
@@ -94,7 +101,7 @@ class Answers:
         yield None
         _ = run.summary
         yield None
-        yield self._told(asked, run, state)
+        yield self._told(asked, run)
 
     def document(self, state: Mapping[str, str]) -> Iterator[Message | None]:
         """Yield the document of a state's run, as ``vtwin run --json`` prints it."""
@@ -102,9 +109,11 @@ class Answers:
         yield None
         yield {"kind": "document", "text": json_text(run.document())}
 
-    def _told(self, asked: AskedRun, run: Run, state: Mapping[str, str]) -> Message:
+    def _told(self, asked: AskedRun, run: Run) -> Message:
         span_us = float(max(run.summary["duration_us"], 1))
         pictures = use_pictures(run.usage, span_us)
+        if (hits := hits_picture(run.trace, span_us)) is not None:
+            pictures["hits"] = hits
         pictures["throughput"] = throughput_picture(run.trace, span_us)
         return {
             "kind": "answer",
@@ -113,7 +122,7 @@ class Answers:
             "has_rate": has_rate(asked),
             "trust": trust_of(run),
             "warnings": list(run.warnings),
-            "column": self._column(run, state),
+            "column": self._column(run),
             "over_time": documents_of(pictures),
             "latencies": documents_of(
                 latency_pictures(run.trace, run.simulation.batch_sizes(), run.plan.settings.slo_us)
@@ -122,11 +131,10 @@ class Answers:
             "yaml": dump_config(run.twin),
         }
 
-    def _column(self, run: Run, state: Mapping[str, str]) -> dict[str, str]:
+    def _column(self, run: Run) -> dict[str, str]:
         """Return a run's figures by their names, as the table of several variants has them."""
         variant = Variant(settings={}, varied={}, twin=run.twin, trace=run.plan.asked)
-        column = columns_of([result_of(run, variant, prices=self.prices)])[0]
-        return {**dict(state), **column} if state else column
+        return columns_of([result_of(run, variant, prices=self.prices)])[0]
 
     def further(self, state: Mapping[str, str]) -> Iterator[Message | None]:
         """Yield what follows a turn by itself: the curve over rates, a longer run, the capacity with its interval."""
@@ -146,7 +154,7 @@ class Answers:
             yield {
                 "kind": "sharper",
                 "num_requests": SHARPER,
-                "column": self._column(run, {}),
+                "column": self._column(run),
                 "title": _title(run),
                 "command": longer.command(),
             }

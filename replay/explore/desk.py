@@ -44,6 +44,7 @@ class Desk:
         self._turns = Worker(begun, self._tell_turn)
         self._further = Worker(begun, self._tell_further)
         self._asked: Asked | None = None
+        self._followed: Asked | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def join(self, send: Send) -> OpenPage:
@@ -54,6 +55,8 @@ class Desk:
         """Forget a page, and give up what it asked."""
         for task in list(page.sending):
             task.cancel()
+        if self._followed is not None and self._followed.page is page:
+            self._stop_following()
         if self._asked is not None and self._asked.page is page:
             self._asked = None
             self._stop_following()
@@ -61,9 +64,10 @@ class Desk:
             self._turns.cancel()
 
     def ask(self, page: OpenPage, what: str, turn: int, state: Mapping[str, str]) -> None:
-        """Ask for a page, in place of all that is under way."""
+        """Ask for a page, in place of the question under way; a turn also ends what followed the one before."""
         self._asked = Asked(page=page, what=what, turn=turn, state=state)
-        self._stop_following()
+        if what == "turn":
+            self._stop_following()
         self._further.pause()
         self._turns.ask(what, state)
 
@@ -74,6 +78,7 @@ class Desk:
         self._further.close()
 
     def _stop_following(self) -> None:
+        self._followed = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -87,13 +92,14 @@ class Desk:
         if message["kind"] == DONE:
             self._further.go_on()
         if message["kind"] == "answer":
+            self._followed = asked
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(FOLLOWS_AFTER_S, lambda: self._further.ask("further", asked.state))
 
     def _tell_further(self, message: Mapping[str, Any]) -> None:
-        if self._asked is not None:
+        if self._followed is not None:
             said = {**message, "kind": "complete"} if message["kind"] == DONE else message
-            self._say(self._asked, said)
+            self._say(self._followed, said)
 
     def _say(self, asked: Asked, message: Mapping[str, Any]) -> None:
         """Send a message to the page that asked, in order, with the number of its question there."""

@@ -16,8 +16,9 @@ from replay.trace.kv_offload import hits_by_tier, offload_text
 from replay.trace.simulation_summary import SimulationSummary
 from replay.trace.summary_text import has_idle_end, waits_of
 from replay.verdict.sentences import GOOD, bursts_told, is_whole, page_title, stretches_told
-from traces import pages, request_latencies, shown_time, tool_version
+from traces import pages, prompt_tokens, request_latencies, shown_time, tool_version
 from traces.pages.request_figures import (
+    BINS,
     METRICS,
     Floats,
     distribution_picture,
@@ -233,14 +234,35 @@ def use_pictures(usage: Usage, span_us: float) -> dict[str, pages.Picture]:
     return found
 
 
+def hits_picture(trace: Trace, span_us: float) -> pages.Picture | None:
+    """Return the share of prompt tokens found in the prefix cache, by when requests were sent; None without hits."""
+    sent = trace.column("send_time_us").to_numpy(np.float64, na_value=np.nan)
+    cached = trace.cells("num_cached_tokens").floats()
+    known = np.isfinite(sent) & np.isfinite(cached)
+    if not cached[known].sum():
+        return None
+    edges = np.linspace(0.0, span_us, BINS + 1)
+    found = np.histogram(sent[known], edges, weights=cached[known])[0]
+    asked = np.histogram(sent[known], edges, weights=prompt_tokens(trace)[known].astype(np.float64))[0]
+    shares = np.divide(found, asked, out=np.full(BINS, np.nan), where=asked > 0)
+    last = int(np.flatnonzero(asked)[-1]) + 1
+    time = time_axis(span_us)
+    share = pages.linear(0.0, 1.0, most=4, text=lambda value: f"{100 * value:.0f} %")
+    line = pages.Line(x=time.of(edges[:last]), y=shares[:last], name="simulated", label="found")
+    return pages.Picture(title="Prompt tokens found in the prefix cache", x=time.scale, y=share, marks=[line])
+
+
 def _in_use(run: RunPage) -> pages.PageSection:
     """Return the requests running and waiting, and the KV cache, over time."""
     captions = {
         "flight": f"Orange: running, of {run.usage.num_seats:,} seats. Dashed: waiting.",
         "kv": f"{run.summary['num_preemptions']:,} preemptions.",
     }
-    found = use_pictures(run.usage, float(max(run.summary["duration_us"], 1)))
-    figures = [pages.Figure(svg=each.svg(), caption=captions[name]) for name, each in found.items()]
+    span_us = float(max(run.summary["duration_us"], 1))
+    found = use_pictures(run.usage, span_us)
+    if (hits := hits_picture(run.trace, span_us)) is not None:
+        found["hits"] = hits
+    figures = [pages.Figure(svg=each.svg(), caption=captions.get(name, "")) for name, each in found.items()]
     return pages.PageSection(
         title="In use", anchor="use", lead=waits_told(run.usage), parts=[pages.Figures(figures=figures)]
     )

@@ -38,8 +38,11 @@ function axisOf(axis, others, { isX }) {
 }
 
 function drawRule(plot, rule) {
-  const [x0, x1] = [rule.start[0], rule.end[0]].map((value) => plot.valToPos(value, "x", true));
-  const [y0, y1] = [rule.start[1], rule.end[1]].map((value) => plot.valToPos(value, "y", true));
+  const { left, top, width, height } = plot.bbox;
+  const isAcross = rule.start[1] === rule.end[1];
+  const isUp = rule.start[0] === rule.end[0];
+  const [x0, x1] = isAcross ? [left, left + width] : [rule.start[0], rule.end[0]].map((value) => plot.valToPos(value, "x", true));
+  const [y0, y1] = isUp ? [top + height, top] : [rule.start[1], rule.end[1]].map((value) => plot.valToPos(value, "y", true));
   const context = plot.ctx;
   const [name, dash] = rule.name === "capacity" ? ["--accent", []] : ["--simulated", [4, 4]];
   context.save();
@@ -53,8 +56,8 @@ function drawRule(plot, rule) {
   if (rule.label) {
     context.fillStyle = colour(name);
     context.font = `${11.5 * devicePixelRatio}px system-ui, sans-serif`;
-    context.textAlign = "right";
-    context.fillText(rule.label, x1 - 4 * devicePixelRatio, (y0 === y1 ? y0 : plot.bbox.top + plot.bbox.height) - 5 * devicePixelRatio);
+    context.textAlign = isAcross ? "left" : "right";
+    context.fillText(rule.label, x0 + (isAcross ? 6 : -4) * devicePixelRatio, (isAcross ? y0 : top + height) - 5 * devicePixelRatio);
   }
   context.restore();
 }
@@ -162,7 +165,7 @@ class ChartFigure {
     if (!lines.length) return;
     const x = axisOf(picture.x, grey.map(([, other]) => other.x), { isX: true });
     const y = axisOf(picture.y, grey.map(([, other]) => other.y), { isX: false });
-    const labels = [...beside.map(([name]) => name), ...own.map((line) => (line.label === line.name ? "now" : line.label))];
+    const labels = [...beside.map(([name]) => name), ...own.map((line) => (line.label === "simulated" ? "now" : line.label))];
     const options = {
       width: Math.max(200, this.place.clientWidth),
       height: 230 - 34,

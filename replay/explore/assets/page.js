@@ -189,7 +189,8 @@ function connect() {
 }
 
 function take(message) {
-  if (message.turn !== turn) return;
+  const follows = ["curve", "sharper", "doubt", "complete"].includes(message.kind);
+  if (follows ? !now || message.turn !== now.turn : message.turn !== turn) return;
   const ways = { form: takeForm, answer: takeAnswer, curve: takeCurve, sharper: takeSharper, error: takeFault, document: takeDocument, doubt: takeDoubt, built: takeBuilt };
   if (ways[message.kind]) ways[message.kind](message);
   if (message.kind === "complete") byId("progress").textContent = now && now.sharper ? "Looked at further: nothing is under way." : "";
@@ -253,7 +254,7 @@ function named(answer) {
 
 function columns() {
   const found = [["now", now]];
-  if (now.sharper) found.push([`now, ${now.sharper.num_requests.toLocaleString("en")} requests`, { ...now.sharper, state: {} }]);
+  if (now.sharper) found.push([`now, ${now.sharper.num_requests.toLocaleString("en")} requests`, { ...now.sharper, state: { ...now.state, ...("num_requests" in now.state ? { num_requests: String(now.sharper.num_requests) } : {}) } }]);
   if (before) found.push(["before", before]);
   pins.forEach((pin, at) => found.push([`pinned ${at + 1}: ${named(pin)}`, pin]));
   return found;
@@ -265,7 +266,7 @@ function showVariants() {
   const head = element("tr", {}, element("td"));
   shown.forEach(([name, answer]) => {
     const cell = element("th", { scope: "col", text: name });
-    const at = pins.indexOf(answer);
+    const at = name.startsWith("pinned") ? pins.indexOf(answer) : -1;
     if (at >= 0) {
       const drop = element("button", { type: "button", "aria-label": `Take off pinned ${at + 1}`, text: "×" });
       drop.addEventListener("click", () => { pins.splice(at, 1); writeLink(); showAnswer(); });
@@ -273,12 +274,15 @@ function showVariants() {
     }
     head.append(cell);
   });
-  const rows = [...new Set(shown.flatMap(([, answer]) => Object.keys(answer.column)))];
-  const few = rows.filter((name) => byId("all-rows").checked || MAIN_ROWS.has(name) || knobs.some((knob) => knob.name === name));
-  const body = few.map((name) => {
-    const cells = shown.map(([, answer], at) => element("td", { class: at ? "" : "now", text: answer.column[name] ?? "-" }));
+  const row = (name, text) => {
+    const cells = shown.map(([, answer], at) => element("td", { class: at ? "" : "now", text: text(answer) || "-" }));
     return element("tr", {}, element("th", { scope: "row", text: name }), ...cells);
-  });
+  };
+  const turned = knobs.filter((knob) => shown.some(([, answer]) => knob.name in answer.state));
+  const rows = [...new Set(shown.flatMap(([, answer]) => Object.keys(answer.column)))];
+  const few = rows.filter((name) => byId("all-rows").checked || MAIN_ROWS.has(name));
+  const body = turned.map((knob) => row(knob.name, (answer) => answer.state[knob.name] ?? knob.begins));
+  body.push(...few.map((name) => row(name, (answer) => answer.column[name])));
   table.replaceChildren(element("thead", {}, head), element("tbody", {}, ...body));
   byId("pin").disabled = pins.length >= MOST_PINS;
   byId("pinned").textContent = pins.length ? `${pins.length} of ${MOST_PINS} pinned` : `up to ${MOST_PINS}`;
@@ -355,9 +359,87 @@ function takeFault(message) {
 
 // -- a twin to build ------------------------------------------------------------------------------------------
 
-function makeBuild() {}
-function takeBuilt() {}
-function showBuildFault() {}
+let fields = new Map(); // by key: its input, and where its fault is said
+
+function makeBuild(keys) {
+  const form = byId("build");
+  const find = element("input", { type: "text", id: "build-find" });
+  const main = element("div", { class: "grid2" });
+  const others = element("div", { class: "grid2" });
+  for (const key of keys) {
+    const made = keyField(key);
+    fields.set(key.path, made);
+    (key.is_main ? main : others).append(made.field);
+  }
+  const more = element("details", {}, element("summary", { text: `${keys.filter((key) => !key.is_main).length} further keys` }),
+    element("div", { class: "knob" }, element("label", { for: "build-find", text: "Show keys with" }), find), others);
+  find.addEventListener("input", () => {
+    for (const key of keys) if (!key.is_main) fields.get(key.path).field.hidden = !`${key.path} ${key.meaning}`.toLowerCase().includes(find.value.toLowerCase());
+  });
+  const make = element("button", { type: "submit", text: "Make the twin" });
+  form.append(main, more, element("p", { class: "fault", id: "build-fault", role: "alert", hidden: "" }), element("div", { class: "buttons" }, make),
+    element("div", { id: "built", role: "status", hidden: "" }));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const given = [...fields].map(([path, made]) => [path, made.input.value]).filter(([, value]) => value.trim());
+    send("build", Object.fromEntries(given));
+  });
+}
+
+function keyField(key) {
+  const id = `key-${key.path}`;
+  let input;
+  if (key.kind === "choice" || key.kind === "boolean") {
+    input = element("select", { id }, element("option", { value: "", text: "" }));
+    for (const choice of key.kind === "boolean" ? ["true", "false"] : key.choices) input.append(element("option", { value: choice, text: choice }));
+  } else {
+    input = element("input", { id, type: "text", placeholder: key.default === "required" ? "" : key.default });
+  }
+  const about = element("p", { class: "quiet", id: `${id}-about`, text: `${key.meaning} ${key.kind === "choice" ? "" : `Expected: ${key.expected}.`}` });
+  const fault = element("p", { class: "fault", id: `${id}-fault`, hidden: "" });
+  input.setAttribute("aria-describedby", `${id}-about ${id}-fault`);
+  const field = element("div", { class: "knob" }, element("label", { for: id, text: key.path }), input, fault, about);
+  if (key.known.length) {
+    const list = element("datalist", { id: `${id}-known` });
+    for (const name of key.known) list.append(element("option", { value: name }));
+    input.setAttribute("list", `${id}-known`);
+    field.append(list);
+  }
+  return { field, input, fault };
+}
+
+function clearBuild() {
+  byId("build-fault").hidden = true;
+  for (const made of fields.values()) {
+    made.fault.hidden = true;
+    made.input.removeAttribute("aria-invalid");
+  }
+}
+
+function takeBuilt(message) {
+  askedAt = null;
+  clearBuild();
+  const text = element("pre", { text: message.yaml, tabindex: "0", "aria-label": "The twin that was made" });
+  const save = element("a", { href: URL.createObjectURL(new Blob([message.yaml], { type: "text/yaml" })), download: "twin.yaml", text: "Save it as twin.yaml" });
+  const notes = element("ul", { class: "quiet" }, ...message.notes.map((note) => element("li", { text: `${note}.` })));
+  byId("built").replaceChildren(text, element("p", {}, save, ", then ", element("code", { text: "vtwin explore --config twin.yaml --rate 5" }), " turns it."), notes);
+  byId("built").hidden = false;
+}
+
+function showBuildFault(message) {
+  clearBuild();
+  byId("built").hidden = true;
+  const made = fields.get(message.key);
+  if (made) {
+    made.fault.textContent = message.text;
+    made.fault.hidden = false;
+    made.input.setAttribute("aria-invalid", "true");
+    made.field.closest("details").open = true;
+    made.input.focus();
+  }
+  byId("build-fault").textContent = message.text;
+  byId("build-fault").hidden = false;
+}
 
 // -- buttons --------------------------------------------------------------------------------------------------
 

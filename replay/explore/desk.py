@@ -40,12 +40,17 @@ class Desk:
     """Two processes: one answers turns, one looks further once nobody turns anything."""
 
     def __init__(self, begun: Begun) -> None:
-        """Begin the processes."""
+        """Prepare; the processes begin with the loop (``begin``)."""
         self._turns = Worker(begun, self._tell_turn)
         self._further = Worker(begun, self._tell_further)
         self._asked: Asked | None = None
         self._followed: Asked | None = None
         self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Begin the processes, so that the first question does not wait for them."""
+        self._turns.begin()
+        self._further.begin()
 
     def join(self, send: Send) -> OpenPage:
         """Return a page that is told answers by ``send``."""
@@ -68,7 +73,7 @@ class Desk:
         self._asked = Asked(page=page, what=what, turn=turn, state=state)
         if what == "turn":
             self._stop_following()
-        self._further.pause()
+        self._further.rest()
         self._turns.ask(what, state)
 
     def close(self) -> None:

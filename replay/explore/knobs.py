@@ -394,9 +394,9 @@ def turned(begin: Begin, state: Mapping[str, str]) -> AskedRun:
 def at_fault(message: str) -> str:
     """Return the name of the knob that a fault is about, "" where it is about none of them."""
     place = message.partition(":")[0].strip()
+    key = place.partition(" ")[0]  # engine.max_num_batched_tokens 2048: …
     for each in KNOBS:
-        of_limit = f"--slo {each.at}" if each.place == "slo" else None
-        if place in (each.name, each.at, f"--{each.at.replace('_', '-')}", of_limit):
+        if place == f"--slo {each.at}" or key in (each.name, each.at, f"--{each.at.replace('_', '-')}"):
             return each.name
     return ""
 

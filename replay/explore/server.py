@@ -36,6 +36,7 @@ async def exploring(begun: Begun, *, port: int = 0, state: str = "") -> AsyncIte
     try:
         await runner.setup()
         await web.SockSite(runner, listener).start()  # which closes the socket in the end
+        desk.begin()
         yield place
     finally:
         await runner.cleanup()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from replay.explore.answers import Message
     from replay.explore.asked_run import AskedRun
 
-READY, BEGUN, DONE = "ready", "begun", "done"
+READY, COMPILING, BEGUN, DONE = "ready", "compiling", "begun", "done"
 """What a process says of itself, and of a question."""
 NOTHING = "nothing"
 """The question that has no answer: what is under way is given up."""
@@ -62,20 +62,28 @@ def _newest(pipe: Connection, asked: bytes) -> bytes:
     return asked
 
 
+ENDED = "the process that computes has ended: got more than it can hold, expected a smaller load"
+
+
 class _Answering:
     """One process' answers."""
 
     def __init__(self, pipe: Connection, begun: Begun) -> None:
+        from replay.console.ready import TAKES
         from replay.explore.answers import Answers
+        from sim import when_compiled
 
         self.pipe = pipe
         self.answers = Answers(begun.asked, begun.prices)
         sys.stderr = io.StringIO()  # notes stand in the answers
+        self._at = 0
+        when_compiled(lambda variant: self._say({"id": self._at, "kind": COMPILING, "text": TAKES[variant]}))
         self._say({"id": 0, "kind": READY})
 
     def answer(self, question: Mapping[str, Any]) -> None:
         """Send the messages that answer a question, until a newer one is there."""
-        self._say({"id": question["id"], "kind": BEGUN})
+        self._at = question["id"]
+        self._say({"id": self._at, "kind": BEGUN})
         for message in self._messages(question):
             if self.pipe.poll():
                 return
@@ -101,27 +109,35 @@ class _Answering:
 class Worker:
     """A process of ``compute`` and its questions, one at a time, the newest in place of the one before.
 
-    ``tell`` gets each message of the newest question.
+    ``tell`` gets each message of the newest question. The process begins with ``begin``, or with the first question.
     """
 
     def __init__(self, begun: Begun, tell: Callable[[Mapping[str, Any]], None]) -> None:
-        """Begin the process."""
+        """Prepare; nothing runs yet."""
         self._begun, self._tell = begun, tell
-        self._loop = asyncio.get_running_loop()
         self._newest: tuple[int, str, object] = (0, NOTHING, {})
         self._is_answered = True
+        self._has_begun = False  # the process with the newest question
+        self._is_resting = False
         self._timer: asyncio.TimerHandle | None = None
-        self._begin()
+        self._running: _Running | None = None
 
     @property
     def is_busy(self) -> bool:
         """Whether a question is not answered yet."""
         return not self._is_answered
 
+    def begin(self) -> None:
+        """Begin the process, if there is none."""
+        if self._running is None:
+            self._running = _Running(self._begun)
+            self._listen()
+
     def ask(self, what: str, state: object) -> int:
         """Ask, in place of what is under way; return the question's number."""
         self._newest = (self._newest[0] + 1, what, state)
-        self._is_answered = False
+        self._is_answered = self._has_begun = False
+        self.begin()
         self._send()
         return self._newest[0]
 
@@ -130,85 +146,125 @@ class Worker:
         if self.is_busy:
             self.ask(NOTHING, {})
 
-    def pause(self) -> None:
+    def rest(self) -> None:
         """Let the process rest, whatever it does: what is asked meanwhile waits."""
-        self._wait(None, self._begin_anew)
-        self._signal(signal.SIGSTOP)
+        if self._running is None or self._is_resting:
+            return
+        self._is_resting = True
+        self._wait(None)
+        self._running.deaf()  # it may rest in the middle of a message
+        self._running.signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
         """Let the process go on."""
-        self._signal(signal.SIGCONT)
-        if self.is_busy and self._is_ready:
-            self._wait(PATIENCE_S, self._begin_anew)
-
-    def _signal(self, number: int) -> None:
-        if self._process.pid is not None:
-            with suppress(ProcessLookupError):  # it has just ended, which its pipe tells
-                os.kill(self._process.pid, number)
+        if self._running is None or not self._is_resting:
+            return
+        self._is_resting = False
+        self._running.signal(signal.SIGCONT)
+        self._listen()
+        self._expect()
 
     def close(self) -> None:
         """End the process."""
-        self._wait(None, self._begin_anew)
-        self._loop.remove_reader(self._pipe.fileno())
-        self._process.kill()
-        self._process.join()
-        self._pipe.close()
+        self._wait(None)
+        if self._running is not None:
+            self._running.end()
+        self._running, self._is_resting = None, False
 
-    def _begin(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=compute, args=(theirs, self._begun), daemon=True)
-        self._process.start()
-        theirs.close()
-        self._is_ready = False
-        self._loop.add_reader(self._pipe.fileno(), self._hear)
-
-    def _begin_anew(self) -> None:
-        self.close()
-        self._begin()
-        if self.is_busy:
-            self._send()
+    def _listen(self) -> None:
+        if self._running is not None:
+            self._running.listen(self._hear)
 
     def _send(self) -> None:
         number, what, state = self._newest
-        self._pipe.send_bytes(orjson.dumps({"id": number, "what": what, "state": state}))
-        if self._is_ready:
+        if self._running is not None:
+            self._running.pipe.send_bytes(orjson.dumps({"id": number, "what": what, "state": state}))
+        self._expect()
+
+    def _expect(self) -> None:
+        """Wait for a question that is under way: for its beginning, or for its end."""
+        if self._running is None or self._running.compiles or self._is_resting or self._is_answered:
+            return
+        if self._has_begun:
+            self._wait(DEADLINE_S, lambda: self._give_up(TOO_LONG))
+        elif self._running.is_ready:
             self._wait(PATIENCE_S, self._begin_anew)
 
-    def _wait(self, seconds: float | None, then: Callable[[], None]) -> None:
+    def _begin_anew(self) -> None:
+        self.close()
+        self.begin()
+        self._send()
+
+    def _wait(self, seconds: float | None, then: Callable[[], None] = lambda: None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = None if seconds is None else self._loop.call_later(seconds, then)
+        loop = asyncio.get_running_loop()
+        self._timer = None if seconds is None else loop.call_later(seconds, then)
 
     def _hear(self) -> None:
         """Take what the process has said."""
         try:
-            while self._pipe.poll():
-                self._take(orjson.loads(self._pipe.recv_bytes()))
+            while self._running is not None and not self._is_resting and self._running.pipe.poll():
+                self._take(orjson.loads(self._running.pipe.recv_bytes()))
         except (EOFError, OSError):
-            self._give_up(
-                "the process that computes has ended: got more than it can hold, expected a smaller load"
-            )
+            self._give_up(ENDED)
 
     def _take(self, message: Mapping[str, Any]) -> None:
         kind = message["kind"]
-        if kind == READY:
-            self._is_ready = True
+        if self._running is not None:
+            self._running.is_ready |= kind == READY
+            self._running.compiles = kind == COMPILING
+            if kind == COMPILING:
+                self._wait(None)  # however long that takes: it is once
         if message["id"] != self._newest[0] or kind == READY:
             return
         if kind == BEGUN:
-            self._wait(DEADLINE_S, lambda: self._give_up(TOO_LONG))
+            self._has_begun = True
+            self._expect()
             return
         if kind == DONE:
-            self._wait(None, self._begin_anew)
+            self._wait(None)
             self._is_answered = True
         self._tell(message)
 
     def _give_up(self, why: str) -> None:
-        """Answer the newest question with why it has no answer, and begin another process."""
+        """Answer the newest question with why it has no answer, and end the process: the next one begins another."""
         number, is_busy = self._newest[0], self.is_busy
         self._is_answered = True
-        self._begin_anew()
+        self.close()
         for message in ({"id": number, "kind": "error", "text": why}, {"id": number, "kind": DONE}):
             if is_busy:
                 self._tell(message)
+
+
+class _Running:
+    """A process that runs, and the pipe to it. ``is_ready``: it has said so; ``compiles``: the last that it said."""
+
+    def __init__(self, begun: Begun) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=compute, args=(theirs, begun), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.is_ready = self.compiles = False
+
+    def listen(self, hear: Callable[[], None]) -> None:
+        """Call a function when the process has said something."""
+        asyncio.get_running_loop().add_reader(self.pipe.fileno(), hear)
+
+    def deaf(self) -> None:
+        """Call none any more."""
+        asyncio.get_running_loop().remove_reader(self.pipe.fileno())
+
+    def signal(self, number: int) -> None:
+        """Send the process a signal."""
+        if self.process.pid is not None:
+            with suppress(ProcessLookupError):  # it has just ended, which its pipe tells
+                os.kill(self.process.pid, number)
+
+    def end(self) -> None:
+        """End the process, and close the pipe."""
+        self.deaf()
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()

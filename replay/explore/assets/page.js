@@ -191,7 +191,7 @@ function connect() {
 function take(message) {
   const follows = ["curve", "sharper", "doubt", "complete"].includes(message.kind);
   if (follows ? !now || message.turn !== now.turn : message.turn !== turn) return;
-  const ways = { form: takeForm, answer: takeAnswer, curve: takeCurve, sharper: takeSharper, error: takeFault, document: takeDocument, doubt: takeDoubt, built: takeBuilt };
+  const ways = { form: takeForm, answer: takeAnswer, curve: takeCurve, sharper: takeSharper, error: takeFault, document: takeDocument, doubt: takeDoubt, compiling: takeCompiling, built: takeBuilt };
   if (ways[message.kind]) ways[message.kind](message);
   if (message.kind === "complete") byId("progress").textContent = now && now.sharper ? "Looked at further: nothing is under way." : "";
 }
@@ -311,6 +311,10 @@ function takeCurve(message) {
   byId("capacity").textContent = message.capacity ? `Within the limits: ${message.capacity}.${rough}` : "Without a limit there is no capacity to draw in.";
   drawAll("curve");
   if (message.is_rough) byId("progress").textContent = "Looking further: more requests, then the interval …";
+}
+
+function takeCompiling(message) {
+  byId("progress").textContent = message.text;
 }
 
 function takeDoubt(message) {

@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo test other-processor nightly fuzz lint types docs site picture bench validate scoreboard live live-router soak conformance-random mutants lock sbom wheel wheel-check clean
+.PHONY: help install demo test other-processor nightly fuzz lint types docs site browser browser-short picture bench validate scoreboard live live-router soak conformance-random mutants lock sbom wheel wheel-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,19 @@ site: ## the documentation as a site with search, build/site/index.html; fails o
 	$(SITE)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements-site.lock
 	$(SITE)/bin/python -m tests.docs.site
 
+BROWSER := build/browser-venv
+$(BROWSER)/.installed: requirements-browser.lock
+	test -x $(BROWSER)/bin/python || $(PYTHON) -m venv $(BROWSER)
+	$(BROWSER)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements-browser.lock
+	touch $@
+
+browser: $(STAMP) $(BROWSER)/.installed ## the page of vtwin explore in a real Chromium: what it does, axe-core, how fast turns are; needs Chromium
+	$(BROWSER)/bin/python -m tests.studies.browser
+	$(BROWSER)/bin/python -m tests.studies.browser --pictures docs/images
+
+browser-short: $(STAMP) $(BROWSER)/.installed  # what CI runs of it
+	$(BROWSER)/bin/python -m tests.studies.browser --short
+
 picture: $(STAMP) ## the README's picture, from the demo's report; needs Chromium
 	$(BIN)/python -m tests.docs.picture
 
@@ -110,6 +123,7 @@ lock: ## renew the lock files, hashes of every file included; pins stay unless U
 	$(COMPILE) $(UPGRADE) --extra dev --output-file requirements.lock >/dev/null
 	$(COMPILE) --constraint requirements.lock --no-annotate --output-file requirements-run.lock >/dev/null
 	$(COMPILE:pyproject.toml=) --no-annotate --group pyproject.toml:site --output-file requirements-site.lock >/dev/null
+	$(COMPILE:pyproject.toml=) --no-annotate --group pyproject.toml:browser --output-file requirements-browser.lock >/dev/null
 
 sbom: $(STAMP) ## what an installation consists of, as CycloneDX JSON: sbom.json
 	$(BIN)/python -m tests.sbom

@@ -4,6 +4,7 @@
 
 const MOST_PINS = 6;
 const MAIN_ROWS = new Set(["requests", "failed", "requests/s", "output tokens/s", "TTFT p50", "TTFT p99", "TPOT p99", "E2E p99", "  pace band, TTFT", "  of 1M output tokens", "cost", "KV at most", "prefix hits", "within SLO", "queue waits for", "verdict"]);
+const SLIDER = 200; // steps of a slider
 const HOLDS_MS = 200; // while an answer is on its way, further turns wait for it, at most so long
 const byId = (id) => document.getElementById(id);
 
@@ -48,7 +49,7 @@ function rangeOf(knob) {
 function valueAt(knob, share) {
   const [low, high] = rangeOf(knob);
   const value = knob.on_log ? low * (high / low) ** share : low + (high - low) * share;
-  const rounded = Number(value.toPrecision(knob.kind === "integer" ? 3 : 2));
+  const rounded = Number(value.toPrecision(3));
   return knob.kind === "integer" ? Math.min(knob.most, Math.max(knob.least, Math.round(rounded))) : rounded;
 }
 
@@ -80,17 +81,17 @@ function fieldOf(knob) {
   if (knob.unit) row.append(element("span", { text: knob.unit }));
   let slider = null;
   if (input.type === "number") {
-    slider = element("input", { type: "range", min: 0, max: 1000, step: 1, "aria-label": `${knob.label}, slider` });
+    slider = element("input", { type: "range", min: 0, max: SLIDER, step: 1, "aria-label": `${knob.label}, slider` });
     field.append(slider);
     slider.addEventListener("input", () => {
-      input.value = valueAt(knob, slider.value / 1000);
+      input.value = valueAt(knob, slider.value / SLIDER);
       slider.setAttribute("aria-valuetext", `${input.value} ${knob.unit}`);
       put(knob, input.value);
     });
   }
   input.addEventListener("input", () => {
     const value = knob.kind === "switch" ? String(input.checked) : input.value;
-    if (slider && Number(value) > 0) slider.value = 1000 * shareOf(knob, Number(value));
+    if (slider && Number(value) > 0) slider.value = SLIDER * shareOf(knob, Number(value));
     put(knob, value);
   });
   field.append(fault);
@@ -115,9 +116,9 @@ function showState() {
   for (const knob of knobs) {
     const value = state[knob.name] ?? knob.begins;
     if (knob.kind === "switch") knob.input.checked = value === "true";
-    else knob.input.value = value;
+    else if (!knob.slider || Number.isFinite(Number(value))) knob.input.value = value;
     if (knob.slider) {
-      knob.slider.value = 1000 * shareOf(knob, Number(value) || centre(knob));
+      knob.slider.value = SLIDER * shareOf(knob, Number(value) || centre(knob));
       knob.slider.setAttribute("aria-valuetext", `${value} ${knob.unit}`);
     }
     mark(knob);
@@ -460,7 +461,7 @@ async function copy(text, button) {
 
 byId("pin").addEventListener("click", () => {
   if (!now || pins.length >= MOST_PINS) return;
-  pins.push(now);
+  pins.push({ ...now });
   writeLink();
   showAnswer();
 });

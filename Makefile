@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo test other-processor nightly fuzz lint types docs site browser browser-short picture bench validate scoreboard live live-router soak conformance-random mutants lock sbom wheel wheel-check clean
+.PHONY: help install demo test other-processor nightly fuzz lint types docs site browser browser-short explore-picture picture bench validate scoreboard live live-router soak conformance-random mutants lock sbom wheel wheel-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,7 +77,10 @@ $(BROWSER)/.installed: requirements-browser.lock
 
 browser: $(STAMP) $(BROWSER)/.installed ## the page of vtwin explore in a real Chromium: what it does, axe-core, how fast turns are; needs Chromium
 	$(BROWSER)/bin/python -m tests.studies.browser
-	$(BROWSER)/bin/python -m tests.studies.browser --pictures docs/images
+
+explore-picture: $(STAMP) $(BROWSER)/.installed ## the picture of vtwin explore, from a run of it; needs Chromium
+	$(BROWSER)/bin/python -m tests.studies.browser --pictures build
+	cp build/explore-wide-top.png docs/images/explore.png
 
 browser-short: $(STAMP) $(BROWSER)/.installed  # what CI runs of it
 	$(BROWSER)/bin/python -m tests.studies.browser --short

@@ -24,7 +24,7 @@ The Python API of this room (everything is imported when first used):
   puts them there.
 - ``tell_when_compiling()`` prints a line on stderr when the first call that simulates compiles the engine.
 - ``serving(config)`` is an OpenAI-compatible server around the engine, as an async context manager; ``run_server``
-serves until SIGINT or SIGTERM.
+serves until SIGINT or SIGTERM. ``exploring(path, workload)`` is the page of ``vtwin explore``, likewise.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from replay.config.question import StartedTwin as StartedTwin
     from replay.config.question import start_twin as start_twin
     from replay.console.ready import tell_when_compiling as tell_when_compiling
+    from replay.explore.page_server import exploring as exploring
     from replay.fleet.answers import FleetAnswer as FleetAnswer
     from replay.fleet.answers import SizedFleet as SizedFleet
     from replay.fleet.demand import FleetCheck as FleetCheck
@@ -107,6 +108,7 @@ _HOMES = homes_of(
         "replay.cluster.simulate": "simulate_trace",
         "replay.config.question": "start_twin StartedTwin",
         "replay.console.ready": "tell_when_compiling",
+        "replay.explore.page_server": "exploring",
         "replay.fleet.answers": "FleetAnswer SizedFleet",
         "replay.fleet.demand": "fleet_demand FleetCheck FleetDemand",
         "replay.fleet.other_questions": "fleet_profile FleetProfile size_pools",

@@ -120,6 +120,7 @@ CALLS = {
     "observe loads": ("observe --url URL --sweep concurrency=1,2 --num-requests 2 --like A --output loads", 0),
     "observe repeats": ("observe --url URL --repeat 2 --concurrency 2 --num-requests 2 --like A --output again", 0),
     "validate": ("validate --url http://127.0.0.1:1 --config TWIN --rate 5 --output validated", 4),
+    "explore": ("explore --config TWIN --like A --rate 1 --port 99999999", 2),
     "serve": ("serve --config TWIN --model A --port 99999999", 2),
     "receive": ("receive --output A --port 99999999", 2),
     "selfcheck": ("selfcheck --processes A", 2),

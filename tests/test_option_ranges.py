@@ -47,6 +47,7 @@ BASES: dict[str, list[str]] = {
     "calibrate host": ["t", "t", "--config", "twin.yaml", "--report", "report"],
     "calibrate models": ["t", "--config", "twin.yaml", "--report", "report", "--models", "blackbox"],
     "compare": ["t", "t"],
+    "explore": [*LOAD, "--no-open"],
     "serve": ["--config", "twin.yaml", "--port", "0"],
     "observe": [
         "--url",

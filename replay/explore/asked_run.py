@@ -81,10 +81,10 @@ class AskedRun:
         """Return how it is simulated. Raises ConfigError."""
         return RunSettings(slo_us=parse_slo(self.slo) if self.slo else {})
 
-    def run(self) -> Run:
-        """Return the run. Raises ConfigError and TraceError."""
-        twin = self.twin()
-        return carry_out(plan(self.load(twin), twin, self.settings_of_run()))
+    def run(self, twin: TwinConfig | None = None) -> Run:
+        """Return the run; ``twin``: its own, where it was read already. Raises ConfigError and TraceError."""
+        read = self.twin() if twin is None else twin
+        return carry_out(plan(self.load(read), read, self.settings_of_run()))
 
     def sharper(self, num_requests: int) -> AskedRun:
         """Return the same with so many requests."""

@@ -13,8 +13,8 @@ from traces.strict.tell import say, tell
 from traces.workload import WorkloadOptions, check_options
 
 if TYPE_CHECKING:
-    from replay.explore.app import Place
     from replay.explore.asked_run import AskedRun
+    from replay.explore.page_app import PagePlace
 
 NUM_REQUESTS = 3_000
 """Of a turn, where nobody says another number."""
@@ -27,8 +27,8 @@ def explore(load: FirstLoad, twin: FirstTwin, page: PageOptions) -> None:
 
     The page answers as `vtwin run` does, and says with which command. Ctrl-C ends it.
     """
-    from replay.explore.server import run_page
-    from replay.explore.worker import Begun
+    from replay.explore.page_server import run_page
+    from replay.explore.question_process import Begun
 
     asked = _first(load, twin)
     first = asked.twin()
@@ -37,7 +37,7 @@ def explore(load: FirstLoad, twin: FirstTwin, page: PageOptions) -> None:
 
     prepare_engine(first, has_gateway=True, trace=trace)
 
-    def announce(place: Place) -> None:
+    def announce(place: PagePlace) -> None:
         say(f"exploring {twin.config} on {place.link}")
         sys.stdout.flush()
         if page.opens:

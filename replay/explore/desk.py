@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from replay.explore.worker import DONE, Begun, Worker
+from replay.explore.question_process import DONE, Begun, QuestionProcess
 
 FOLLOWS_AFTER_S = 0.25
 """A setting that nobody turns for so long is looked at further."""
@@ -27,7 +27,7 @@ class OpenPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class PageQuestion:
     """The newest question: whose it is, its number there, its state."""
 
     page: OpenPage
@@ -41,14 +41,14 @@ class Desk:
 
     def __init__(self, begun: Begun) -> None:
         """Prepare; the processes begin with the loop (``begin``)."""
-        self._turns = Worker(begun, self._tell_turn)
-        self._further = Worker(begun, self._tell_further)
-        self._asked: Asked | None = None
-        self._followed: Asked | None = None
+        self._turns = QuestionProcess(begun, self._tell_turn)
+        self._further = QuestionProcess(begun, self._tell_further)
+        self._asked: PageQuestion | None = None
+        self._followed: PageQuestion | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """Begin the processes, so that the first question does not wait for them."""
+        """PageStart the processes, so that the first question does not wait for them."""
         self._turns.begin()
         self._further.begin()
 
@@ -70,7 +70,7 @@ class Desk:
 
     def ask(self, page: OpenPage, what: str, turn: int, state: Mapping[str, str]) -> None:
         """Ask for a page, in place of the question under way; a turn also ends what followed the one before."""
-        self._asked = Asked(page=page, what=what, turn=turn, state=state)
+        self._asked = PageQuestion(page=page, what=what, turn=turn, state=state)
         if what == "turn":
             self._stop_following()
         self._further.rest()
@@ -106,7 +106,7 @@ class Desk:
             said = {**message, "kind": "complete"} if message["kind"] == DONE else message
             self._say(self._followed, said)
 
-    def _say(self, asked: Asked, message: Mapping[str, Any]) -> None:
+    def _say(self, asked: PageQuestion, message: Mapping[str, Any]) -> None:
         """Send a message to the page that asked, in order, with the number of its question there."""
         text = orjson.dumps({**message, "turn": asked.turn}).decode()
         page, before = asked.page, asked.page.last

@@ -14,7 +14,7 @@ from replay.explore.asked_run import AskedRun
 from replay.model.gpus import shipped_gpus
 from replay.model.shipped_models import shipped_models
 from replay.twin.config_keys import all_keys
-from sim.cluster.routing.routing_policies import POLICIES
+from replay.twin.keys.cluster_keys import OWN_FUNCTION
 from traces import ConfigError, parse_slo
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ MOST_TURNED = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begin:
+class PageStart:
     """What the page begins with: the run that its command line asks for, and its twin.
 
     ``has_sessions``: whether requests of the load belong to sessions.
@@ -61,11 +61,11 @@ class Knob:
     most: float = 1
     on_log: bool = True
     choices: Callable[[], tuple[str, ...]] = tuple
-    is_there: Callable[[Begin], bool] = lambda _: True
-    of_begin: Callable[[Begin], object] | None = None
+    is_there: Callable[[PageStart], bool] = lambda _: True
+    of_begin: Callable[[PageStart], object] | None = None
     meaning: str = ""
 
-    def begins(self, begin: Begin) -> str:
+    def begins(self, begin: PageStart) -> str:
         """Return its value as the page begins, "" where nothing says one."""
         if self.of_begin is not None:
             return _text(self.of_begin(begin))
@@ -110,48 +110,48 @@ def _text(value: object) -> str:
     return str(value).removesuffix(".0")
 
 
-def _has(field: str) -> Callable[[Begin], bool]:
+def _has(field: str) -> Callable[[PageStart], bool]:
     return lambda begin: getattr(begin.asked.workload, field) is not None
 
 
-def _may_have_rate(begin: Begin) -> bool:
+def _may_have_rate(begin: PageStart) -> bool:
     return begin.asked.workload.rate is not None or begin.asked.workload.workload is not None
 
 
-def _draws_lengths(begin: Begin) -> bool:
+def _draws_lengths(begin: PageStart) -> bool:
     load = begin.asked.workload
     return all(each is None for each in (load.trace, load.like, load.workload))
 
 
-def _is_recorded(begin: Begin) -> bool:
+def _is_recorded(begin: PageStart) -> bool:
     return begin.asked.workload.trace is not None or begin.asked.workload.like is not None
 
 
-def _has_sessions(begin: Begin) -> bool:
+def _has_sessions(begin: PageStart) -> bool:
     return begin.has_sessions and _is_recorded(begin)
 
 
-def _names_model(begin: Begin) -> bool:
+def _names_model(begin: PageStart) -> bool:
     return begin.twin.shape is not None and begin.twin.is_plain_server
 
 
-def _names_gpu(begin: Begin) -> bool:
+def _names_gpu(begin: PageStart) -> bool:
     return _names_model(begin) and bool(begin.twin.gpus_of_pools)
 
 
-def _is_one_pool(begin: Begin) -> bool:
+def _is_one_pool(begin: PageStart) -> bool:
     return len(begin.twin.cluster.pools) == 1
 
 
-def _has_tier(begin: Begin) -> bool:
+def _has_tier(begin: PageStart) -> bool:
     return begin.twin.tier is not None
 
 
-def _num_instances(begin: Begin) -> int:
+def _num_instances(begin: PageStart) -> int:
     return begin.twin.cluster.pools[0].num_slots
 
 
-def _routing(begin: Begin) -> str:
+def _routing(begin: PageStart) -> str:
     return begin.asked.routing or str(getattr(begin.twin.cluster.routing, "name", "round-robin"))
 
 
@@ -173,7 +173,7 @@ def _switch(name: str, label: str) -> Knob:
 
 
 def _load(
-    name: str, label: str, unit: str, most: float, is_there: Callable[[Begin], bool], *, least: float = 1
+    name: str, label: str, unit: str, most: float, is_there: Callable[[PageStart], bool], *, least: float = 1
 ) -> Knob:
     return Knob(
         name=name,
@@ -331,7 +331,9 @@ KNOBS: tuple[Knob, ...] = (
         place="option",
         at="routing",
         kind="choice",
-        choices=lambda: tuple(each.name for each in POLICIES),
+        choices=lambda: tuple(
+            each for each in _key("cluster.routing.policy").choices if each != OWN_FUNCTION
+        ),
         is_there=_is_one_pool,
         of_begin=_routing,
         meaning="How the router chooses; it needs several instances.",
@@ -340,12 +342,12 @@ KNOBS: tuple[Knob, ...] = (
 """All of them, in the order of the page."""
 
 
-def knobs_of(begin: Begin) -> dict[str, Knob]:
+def knobs_of(begin: PageStart) -> dict[str, Knob]:
     """Return the knobs that the page has, by name."""
     return {each.name: each for each in KNOBS if each.is_there(begin)}
 
 
-def form_of(begin: Begin) -> list[dict[str, object]]:
+def form_of(begin: PageStart) -> list[dict[str, object]]:
     """Return the page's form: a row for each knob, with the value that it begins with."""
     return [
         {
@@ -370,7 +372,7 @@ def first_sentence(text: str) -> str:
     return f"{text.replace('`', '').partition('. ')[0].removesuffix('.')}."
 
 
-def turned(begin: Begin, state: Mapping[str, str]) -> AskedRun:
+def turned(begin: PageStart, state: Mapping[str, str]) -> AskedRun:
     """Return the run that a state asks for; what it does not name is as in the beginning. Raises ConfigError."""
     knobs, asked = knobs_of(begin), begin.asked
     limits = {each.at: each.begins(begin) for each in knobs.values() if each.place == "slo"}

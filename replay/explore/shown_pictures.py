@@ -85,4 +85,9 @@ def _mark(mark: Mark) -> dict[str, object]:
 
 
 def _short(values: Floats) -> list[float | None]:
-    return [float(f"{each:.{DIGITS}g}") if np.isfinite(each) else None for each in values.tolist()]
+    """Return numbers with ``DIGITS`` digits, None for what is none."""
+    known = np.isfinite(values)
+    sizes = np.abs(np.where(known & (values != 0), values, 1.0))
+    factor = 10.0 ** (DIGITS - 1 - np.floor(np.log10(sizes)))
+    short = np.round(np.where(known, values, 0.0) * factor) / factor
+    return [each if is_known else None for each, is_known in zip(short.tolist(), known.tolist(), strict=True)]

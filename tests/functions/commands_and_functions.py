@@ -38,6 +38,7 @@ ROWS: Final[dict[str, Row]] = {
     "demo": Row(("observe.observe_with", "calibrate.calibrate_twin"), "the commands `observe`, `calibrate`"),
     "run": Row(("replay.run", "traces.workload.trace_from_options")),
     "replay": Row(("replay.run", "traces.read_trace")),
+    "explore": Row(("replay.exploring",), "the page"),
     "capacity": Row(("replay.find_capacity", "replay.find_sessions")),
     "tune": Row(("replay.tune",)),
     "sweep": Row(("replay.sweep", "replay.find_front"), "the table; `find_front(grid, table).document()`"),

@@ -39,6 +39,7 @@ def test_the_page_on_python_has_the_table() -> None:
 ELSEWHERE = {
     "observe": "test_observe_s_function_tells_what_the_command_prints",
     "selfcheck": "test_selfcheck_s_function_measures_what_the_command_prints",
+    "explore": "test_explore_s_function_serves_the_command_s_page",
     "serve": "test_serve_s_function_answers_as_the_command_does",
     "receive": "test_receive_s_function_writes_what_the_command_writes",
 }

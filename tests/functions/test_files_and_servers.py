@@ -163,6 +163,33 @@ def test_serve_s_function_answers_as_the_command_does() -> None:
     assert answers[0][2]["completion_tokens"] == 4
 
 
+EXPLORING = """
+import asyncio, signal
+import replay
+from traces.workload import WorkloadOptions
+
+async def until_told():
+    told = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, told.set)
+    async with replay.exploring("twin.yaml", WorkloadOptions(rate=5, num_requests=20)) as page:
+        print(page.link, flush=True)
+        await told.wait()
+
+asyncio.run(until_told())
+"""
+
+
+@pytest.mark.usefixtures("here")
+def test_explore_s_function_serves_the_command_s_page() -> None:
+    load = ("--rate", "5", "--num-requests", "20")
+    pages = []
+    for words in (("-m", "vtwin", "explore", "--config", "twin.yaml", *load, "--no-open"), ("-c", EXPLORING)):
+        with started(*words) as (process, url):
+            pages.append([urlopen(f"{url}{name}").read() for name in ("", "page.js", "page.css")])  # noqa: S310 - a server of this test
+        assert process.returncode == 0
+    assert pages[0] == pages[1]
+
+
 RECEIVING = """
 import observe
 observe.receive_spans("of_function", port=0)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import vtwin
-from replay.explore.answers import Answers
 from replay.explore.asked_run import AskedRun
 from replay.explore.knobs import Knob, knobs_of
+from replay.explore.state_answers import StateAnswers
 from tests.examples import THOROUGH
 from tests.twins import SIXTY_FOUR_SEATS
 from traces.workload import SessionOptions, WorkloadOptions
@@ -48,13 +48,13 @@ NEAR = (0.3, 3.0)
 """A number is turned by a factor between these, so that most states can be simulated."""
 
 
-def beginning(name: str, folder: Path) -> Answers:
+def beginning(name: str, folder: Path) -> StateAnswers:
     """Return the answers of a page, whose twin is written into the folder."""
     twin, load, more = BEGINNINGS[name]
     config = folder / "twin.yaml"
     config.write_text(twin)
     workload = WorkloadOptions(**{"num_requests": 300, **load})  # type: ignore[arg-type]
-    return Answers(AskedRun(config=config, workload=workload, sessions=SessionOptions(), **more), None)  # type: ignore[arg-type]
+    return StateAnswers(AskedRun(config=config, workload=workload, sessions=SessionOptions(), **more), None)  # type: ignore[arg-type]
 
 
 def drawn_value(knob: Knob, begins: str, rng: random.Random) -> str:
@@ -69,7 +69,7 @@ def drawn_value(knob: Knob, begins: str, rng: random.Random) -> str:
     return str(round(value)) if knob.kind == "integer" else f"{value:.4g}"
 
 
-def drawn_state(answers: Answers, rng: random.Random) -> dict[str, str]:
+def drawn_state(answers: StateAnswers, rng: random.Random) -> dict[str, str]:
     """Return some knobs turned."""
     knobs = knobs_of(answers.begin)
     names = rng.sample(sorted(knobs), rng.randint(1, 4))
@@ -109,7 +109,7 @@ def test_the_answer_is_the_command_s(name: str, tmp_path: Path, capsys: pytest.C
 
 
 def assert_refused_alike(
-    refused: Exception, answers: Answers, state: dict[str, str], capsys: pytest.CaptureFixture[str]
+    refused: Exception, answers: StateAnswers, state: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     from replay.explore.knobs import turned
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from replay.explore.answers import Answers
 from replay.explore.asked_run import AskedRun
 from replay.explore.knobs import KNOBS, at_fault, form_of, knobs_of, turned
+from replay.explore.state_answers import StateAnswers
 from replay.twin.config_keys import all_keys
 from tests.replay.explore.test_as_the_command import BEGINNINGS, beginning
 from traces import ConfigError
@@ -17,7 +17,7 @@ from traces.workload.contradictions import RANGES
 
 
 @pytest.fixture
-def drawn(tmp_path: Path) -> Answers:
+def drawn(tmp_path: Path) -> StateAnswers:
     return beginning("drawn", tmp_path)
 
 
@@ -64,14 +64,14 @@ def test_a_recorded_load_of_sessions_has_theirs(tmp_path: Path) -> None:
         trace.with_suffix(""),
     )
     asked = AskedRun(config=tmp_path / "twin.yaml", workload=WorkloadOptions(trace=trace.with_suffix("")))
-    begin = Answers(asked, None).begin
+    begin = StateAnswers(asked, None).begin
     assert {"speed", "sessions", "think_time_scale", "num_cpu_blocks"} <= set(knobs_of(begin))
     run = turned(begin, {"sessions": "4", "think_time_scale": "0.5"})
     assert run.words()[-4:] == ["--sessions", "4", "--think-time-scale", "0.5"]
     assert run.run().summary["num_requests"] == 30
 
 
-def test_what_a_state_does_not_name_is_as_in_the_beginning(drawn: Answers) -> None:
+def test_what_a_state_does_not_name_is_as_in_the_beginning(drawn: StateAnswers) -> None:
     assert turned(drawn.begin, {}) == drawn.begin.asked
     begins = {str(each["name"]): str(each["begins"]) for each in form_of(drawn.begin)}
     assert turned(drawn.begin, begins) == drawn.begin.asked
@@ -83,7 +83,7 @@ def test_what_a_state_does_not_name_is_as_in_the_beginning(drawn: Answers) -> No
     )
 
 
-def test_a_turned_knob_is_in_the_command(drawn: Answers) -> None:
+def test_a_turned_knob_is_in_the_command(drawn: StateAnswers) -> None:
     state = {
         "rate": "7.25",
         "max_num_seqs": "32",
@@ -122,7 +122,7 @@ def test_a_turned_knob_is_in_the_command(drawn: Answers) -> None:
     ],
 )
 def test_a_value_that_no_knob_has_is_refused_by_its_name(
-    drawn: Answers, state: dict[str, str], name: str, said: str
+    drawn: StateAnswers, state: dict[str, str], name: str, said: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
         turned(drawn.begin, state)
@@ -147,4 +147,4 @@ def test_a_load_that_is_too_long_for_a_turn_is_refused(tmp_path: Path) -> None:
         config=answers.begin.asked.config, workload=WorkloadOptions(rate=300, duration=100, prompt_tokens=9)
     )
     with pytest.raises(ConfigError, match=r"num_requests: got a load of .* at most 20,000 for a turn"):
-        list(Answers(begun, None).turn({}))
+        list(StateAnswers(begun, None).turn({}))

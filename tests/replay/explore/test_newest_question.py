@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from replay.explore import worker
+from replay.explore import question_process
 from replay.explore.asked_run import AskedRun
-from replay.explore.worker import DONE, Begun, Worker
+from replay.explore.question_process import DONE, Begun, QuestionProcess
 from tests.twins import SIXTY_FOUR_SEATS
 from traces.workload import WorkloadOptions
 
@@ -50,14 +50,14 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Begun:
 
 
 @pytest.fixture
-async def asked(begun: Begun) -> AsyncIterator[tuple[Worker, Heard]]:
+async def asked(begun: Begun) -> AsyncIterator[tuple[QuestionProcess, Heard]]:
     heard = Heard()
-    process = Worker(begun, heard.tell)
+    process = QuestionProcess(begun, heard.tell)
     yield process, heard
     process.close()
 
 
-async def test_a_process_answers_the_newest_question_only(asked: tuple[Worker, Heard]) -> None:
+async def test_a_process_answers_the_newest_question_only(asked: tuple[QuestionProcess, Heard]) -> None:
     process, heard = asked
     process.ask("turn", SHORT)
     first = await heard.end()
@@ -80,7 +80,7 @@ async def test_a_process_answers_the_newest_question_only(asked: tuple[Worker, H
     told = await heard.end()
     assert [each["kind"] for each in told] == ["answer", DONE]
     assert "--rate 5 " in told[0]["command"]
-    assert process._running.process.pid != before or time.monotonic() - began < worker.PATIENCE_S  # type: ignore[union-attr]
+    assert process._running.process.pid != before or time.monotonic() - began < question_process.PATIENCE_S  # type: ignore[union-attr]
 
     # what nobody wants any more is given up, and a fault of a state is told beside its knob
     process.ask("turn", LONG)
@@ -110,10 +110,10 @@ async def test_a_process_answers_the_newest_question_only(asked: tuple[Worker, H
 
 
 async def test_a_question_that_takes_too_long_is_given_up(
-    asked: tuple[Worker, Heard], monkeypatch: pytest.MonkeyPatch
+    asked: tuple[QuestionProcess, Heard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process, heard = asked
-    monkeypatch.setattr(worker, "DEADLINE_S", 0.2)
+    monkeypatch.setattr(question_process, "DEADLINE_S", 0.2)
     process.ask("turn", LONG)
     fault, _ = await heard.end()
-    assert (fault["kind"], fault["text"]) == ("error", worker.TOO_LONG)
+    assert (fault["kind"], fault["text"]) == ("error", question_process.TOO_LONG)

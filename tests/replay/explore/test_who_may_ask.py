@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession, WSMsgType, WSServerHandshakeError
 
-from replay.explore.app import FILES, MOST_BYTES, Place, make_app, question_of
 from replay.explore.asked_run import AskedRun
 from replay.explore.desk import Desk
-from replay.explore.worker import Begun
+from replay.explore.page_app import FILES, MOST_BYTES, PagePlace, make_app, question_of
+from replay.explore.question_process import Begun
 from tests.twins import EIGHT_SEATS
 from traces.workload import WorkloadOptions
 
@@ -20,7 +20,7 @@ TOKEN = "a-token"  # noqa: S105 - of this test
 
 
 @pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Place]:
+async def place(tmp_path: Path) -> AsyncIterator[PagePlace]:
     """A page whose processes have not begun: no request of these tests asks anything."""
     from aiohttp import web
 
@@ -29,7 +29,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
     (tmp_path / "twin.yaml").write_text(EIGHT_SEATS)
     asked = AskedRun(config=tmp_path / "twin.yaml", workload=WorkloadOptions(rate=5, num_requests=50))
     listener = bound_socket("127.0.0.1", 0)
-    place = Place(port=listener.getsockname()[1], token=TOKEN)
+    place = PagePlace(port=listener.getsockname()[1], token=TOKEN)
     desk = Desk(Begun(asked=asked))
     runner = web.AppRunner(make_app(place, desk), access_log=None)
     await runner.setup()
@@ -39,7 +39,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
     desk.close()
 
 
-async def status_of(place: Place, path: str, **headers: str) -> int:
+async def status_of(place: PagePlace, path: str, **headers: str) -> int:
     async with (
         ClientSession() as session,
         session.get(f"http://127.0.0.1:{place.port}{path}", headers=headers) as got,
@@ -47,7 +47,7 @@ async def status_of(place: Place, path: str, **headers: str) -> int:
         return got.status
 
 
-async def test_the_link_opens_the_page_and_its_files(place: Place) -> None:
+async def test_the_link_opens_the_page_and_its_files(place: PagePlace) -> None:
     for name in FILES:
         async with ClientSession() as session, session.get(place.link + name) as got:
             assert got.status == 200
@@ -61,12 +61,12 @@ async def test_the_link_opens_the_page_and_its_files(place: Place) -> None:
     assert await status_of(place, f"/{TOKEN}/page.html") == 404
 
 
-async def test_without_the_token_nothing_is_answered(place: Place) -> None:
+async def test_without_the_token_nothing_is_answered(place: PagePlace) -> None:
     for path in ("/", "/page.js", "/other-token/", "/other-token/socket", f"/{TOKEN}", f"/{TOKEN}x/", "//"):
         assert await status_of(place, path) == 403, path
 
 
-async def test_another_host_or_origin_is_refused(place: Place) -> None:
+async def test_another_host_or_origin_is_refused(place: PagePlace) -> None:
     path = f"/{TOKEN}/"
     assert await status_of(place, path, Host=f"localhost:{place.port}") == 200
     for host in ("evil.example", f"evil.example:{place.port}", "127.0.0.1", "127.0.0.1:1"):
@@ -75,12 +75,12 @@ async def test_another_host_or_origin_is_refused(place: Place) -> None:
         assert await status_of(place, path, Origin=origin) == 403, origin
 
 
-async def test_no_file_beside_the_page_s_is_given(place: Place) -> None:
+async def test_no_file_beside_the_page_s_is_given(place: PagePlace) -> None:
     for name in ("../cli.py", "..%2Fcli.py", "%2e%2e/cli.py", "uPlot.LICENSE", "page.css/x"):
         assert await status_of(place, f"/{TOKEN}/{name}") in (403, 404), name
 
 
-async def test_a_socket_needs_the_page_s_own_origin(place: Place) -> None:
+async def test_a_socket_needs_the_page_s_own_origin(place: PagePlace) -> None:
     url = f"ws://127.0.0.1:{place.port}/{TOKEN}/socket"
     async with ClientSession() as session:
         for headers in ({}, {"Origin": "http://evil.example"}):
@@ -92,7 +92,7 @@ async def test_a_socket_needs_the_page_s_own_origin(place: Place) -> None:
             assert (await socket.receive()).type is WSMsgType.CLOSE
 
 
-async def test_a_message_that_is_too_long_ends_its_socket(place: Place) -> None:
+async def test_a_message_that_is_too_long_ends_its_socket(place: PagePlace) -> None:
     url, own = f"ws://127.0.0.1:{place.port}/{TOKEN}/socket", {"Origin": f"http://127.0.0.1:{place.port}"}
     async with ClientSession() as session, session.ws_connect(url, headers=own) as socket:
         await socket.send_str(json.dumps({"what": "turn", "turn": 1, "state": {"rate": "1" * MOST_BYTES}}))

@@ -51,7 +51,9 @@ def the_shown_command_prints_the_shown_answer(browser: Browser, folder: Path) ->
         turn(page, "num_requests", "700")
         page.click("#document-fold summary")
         page.wait_for_selector("#document:not(:empty)")
-        assert without_cpu_time(page.inner_text("#document")) == command_document(page.inner_text("#command"))
+        assert without_cpu_time(page.inner_text("#document")) == command_document(
+            page.inner_text("#command"), folder
+        )
 
 
 def a_link_reproduces_settings_and_pins(browser: Browser, folder: Path) -> None:
@@ -112,7 +114,9 @@ def nothing_keeps_anybody_out(browser: Browser, folder: Path) -> None:
             page.click("#build-fold summary")
             page.click("#build button[type=submit]")
             page.wait_for_selector("#build-fault:not([hidden])")
-            page.eval_on_selector_all("figure details", "all => all.forEach(each => { each.open = true; })")
+            page.eval_on_selector_all(
+                "figure details", "all => all.slice(0, 3).forEach(each => { each.open = true; })"
+            )
             page.wait_for_timeout(300)
             found = [each for each in violations(page) if each["impact"] in SERIOUS]
             assert found == [], (width, dark, found)

@@ -65,11 +65,11 @@ class Explored:
 def explored(folder: Path, *options: str, twin: str = TWIN, name: str = "twin.yaml") -> Iterator[Explored]:
     """Run the command in a folder while the block lasts."""
     (folder / name).write_text(twin)
-    words = [PYTHON, "-m", "vtwin", "explore", "--config", folder / name, *options, "--no-open"]
+    words = [PYTHON, "-m", "vtwin", "explore", "--config", name, *options, "--no-open"]
     # in a group of its own, as a terminal starts it; Python finds the checkout before what is installed
     process = subprocess.Popen(
         words,
-        cwd=ROOT,
+        cwd=folder,
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -131,12 +131,12 @@ def turn(page: Page, name: str, value: str) -> None:
     raise AssertionError(f"{name} {value}: got no answer, expected one within {ANSWERS_MS} ms")
 
 
-def command_document(command: str) -> str:
+def command_document(command: str, folder: Path) -> str:
     """Return what the command that the page shows prints with ``--json``, without its CPU time."""
     words = [PYTHON, "-m", "vtwin", *shlex.split(command)[1:], "--json"]
     done = subprocess.run(
         words,
-        cwd=ROOT,
+        cwd=folder,
         capture_output=True,
         text=True,
         check=True,

@@ -77,6 +77,7 @@ NO_ANSWER = {
     "config show": "shows the file, not what it predicts",
     "predictor train": "its profile is measured kernels",
     "observe": "begins a search on the server itself, whose answers count",
+    "explore": "tells it beside each answer of its page",
     "serve": "tells it as it starts; its answers are in vLLM's words",
     "trace convert": "its source is a file of another tool",
     "validate": "makes a twin, and judges it",

@@ -44,7 +44,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class PagePlace:
     """Where the page is: its port, the token in its link, and the state that it begins with."""
 
     port: int
@@ -78,12 +78,12 @@ class OpenPages:
     sockets: set[web.WebSocketResponse] = field(default_factory=set)
 
 
-PLACE = web.AppKey("place", Place)
+PLACE = web.AppKey("place", PagePlace)
 DESK = web.AppKey("desk", Desk)
 OPEN = web.AppKey("open", OpenPages)
 
 
-def make_app(place: Place, desk: Desk) -> web.Application:
+def make_app(place: PagePlace, desk: Desk) -> web.Application:
     """Return the application: files and a socket below the token, and 403 for everything else."""
     app = web.Application(middlewares=[_guard], client_max_size=MOST_BYTES)
     app[PLACE], app[DESK], app[OPEN] = place, desk, OpenPages()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from replay.capacity.page import curve_pictures
 from replay.capacity.question import asked_capacity, drawn
 from replay.explore.build_twin import build_form, built
-from replay.explore.knobs import MOST_TURNED, Begin, form_of, turned
+from replay.explore.knobs import MOST_TURNED, PageStart, form_of, turned
 from replay.explore.shown_pictures import documents_of
 from replay.model.prices import ServerPrices, list_prices_per_hour, read_server_prices
 from replay.search.evaluation import Evaluator
@@ -40,8 +40,8 @@ SHARES = (0.1, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
 """Of the rate in hand: rates of the curve where no limit says how far it should go."""
 
 
-class Answers:
-    """Answers to states of one page. ``begin``: what it begins with; ``prices``: what servers cost."""
+class StateAnswers:
+    """StateAnswers to states of one page. ``begin``: what it begins with; ``prices``: what servers cost."""
 
     def __init__(self, asked: AskedRun, prices: Path | None) -> None:
         """Keep what the page begins with; it is read when it is first asked for."""
@@ -49,13 +49,13 @@ class Answers:
         self._prices = prices
 
     @cached_property
-    def begin(self) -> Begin:
+    def begin(self) -> PageStart:
         """What the page begins with. Raises ConfigError and TraceError."""
         twin = self._asked.twin()
         trace = self._asked.load(twin)
         table = trace.table
         has_sessions = "session_id" in table and bool(trace.cells("session_id").is_known.any())
-        return Begin(asked=self._asked, twin=twin, has_sessions=has_sessions)
+        return PageStart(asked=self._asked, twin=twin, has_sessions=has_sessions)
 
     @cached_property
     def prices(self) -> ServerPrices:
@@ -97,7 +97,7 @@ class Answers:
                 "(--num-requests)"
             )
         yield None
-        run = asked.run()
+        run = asked.run(twin)
         yield None
         _ = run.summary
         yield None
@@ -145,7 +145,7 @@ class Answers:
         yield None
         limits = parse_run_slo(asked.slo) if asked.slo else ()
         yield from _curve(asked, twin)
-        if twin.assumes_memory and (doubt := asked.run().kv_doubt) is not None and (line := doubt.line()):
+        if twin.assumes_memory and (doubt := asked.run(twin).kv_doubt) is not None and (line := doubt.line()):
             yield {"kind": "doubt", "text": line}
         longer = asked.sharper(SHARPER)
         if asked.workload.trace is None and sum(pool.instances for pool in twin.cluster.pools) <= MOST_LONGER:

@@ -19,8 +19,8 @@ import orjson
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-    from replay.explore.answers import Message
     from replay.explore.asked_run import AskedRun
+    from replay.explore.state_answers import Message
 
 READY, COMPILING, BEGUN, DONE = "ready", "compiling", "begun", "done"
 """What a process says of itself, and of a question."""
@@ -70,11 +70,11 @@ class _Answering:
 
     def __init__(self, pipe: Connection, begun: Begun) -> None:
         from replay.console.ready import TAKES
-        from replay.explore.answers import Answers
+        from replay.explore.state_answers import StateAnswers
         from sim import when_compiled
 
         self.pipe = pipe
-        self.answers = Answers(begun.asked, begun.prices)
+        self.answers = StateAnswers(begun.asked, begun.prices)
         sys.stderr = io.StringIO()  # notes stand in the answers
         self._at = 0
         when_compiled(lambda variant: self._say({"id": self._at, "kind": COMPILING, "text": TAKES[variant]}))
@@ -106,7 +106,7 @@ class _Answering:
             yield {"kind": "error", "text": "memory: got a load that does not fit, expected a smaller one"}
 
 
-class Worker:
+class QuestionProcess:
     """A process of ``compute`` and its questions, one at a time, the newest in place of the one before.
 
     ``tell`` gets each message of the newest question. The process begins with ``begin``, or with the first question.
@@ -128,7 +128,7 @@ class Worker:
         return not self._is_answered
 
     def begin(self) -> None:
-        """Begin the process, if there is none."""
+        """PageStart the process, if there is none."""
         if self._running is None:
             self._running = _Running(self._begun)
             self._listen()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import io
 import multiprocessing
 import os
@@ -47,6 +48,7 @@ def compute(pipe: Connection, begun: Begun) -> None:
     The last message of a question has the kind ``done``. A newer question ends the one under way.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server, which gets it too, ends this process
+    _end_with_parent()
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         answers = _Answering(pipe, begun)
         asked = pipe.recv_bytes()
@@ -56,12 +58,21 @@ def compute(pipe: Connection, begun: Begun) -> None:
             asked = pipe.recv_bytes()
 
 
+def _end_with_parent() -> None:
+    """Let the system end this process where its parent ends, however: one that rests would not hear of it."""
+    if CAN_REST:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _newest(pipe: Connection, asked: bytes) -> bytes:
     while pipe.poll():
         asked = pipe.recv_bytes()
     return asked
 
 
+CAN_REST = sys.platform == "linux"
+PR_SET_PDEATHSIG = 1
+"""Of ``prctl`` (man 2 PR_SET_PDEATHSIG)."""
 ENDED = "the process that computes has ended: got more than it can hold, expected a smaller load"
 
 
@@ -148,7 +159,7 @@ class QuestionProcess:
 
     def rest(self) -> None:
         """Let the process rest, whatever it does: what is asked meanwhile waits."""
-        if self._running is None or self._is_resting:
+        if self._running is None or self._is_resting or not CAN_REST:
             return
         self._is_resting = True
         self._wait(None)

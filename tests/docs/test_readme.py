@@ -5,9 +5,13 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import re
 import shlex
 import shutil
+import signal
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,11 +75,21 @@ def shortened(command: str) -> str:
     return f"{command} {LENGTHS}"
 
 
+def end_once_it_answers(printed: io.StringIO) -> None:
+    """End this process' page as Ctrl-C does, as soon as its link is printed."""
+    while "exploring" not in printed.getvalue():
+        time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
 def done(command: str, *, url: str = "") -> tuple[int, str]:
     """Run a command of the page here; return its exit code and what it said on stderr."""
     words = shlex.split(shortened(command).replace("http://localhost:8000", url))
     words, target = (words[:-2], words[-1]) if words[-2] == ">" else (words, None)
     printed, said = io.StringIO(), io.StringIO()
+    if words[1] == "explore":  # until somebody ends it
+        words.append("--no-open")
+        threading.Thread(target=end_once_it_answers, args=(printed,), daemon=True).start()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said):
         code = vtwin.main(words[1:])
     if target is not None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -117,3 +120,52 @@ async def test_a_question_that_takes_too_long_is_given_up(
     process.ask("turn", LONG)
     fault, _ = await heard.end()
     assert (fault["kind"], fault["text"]) == ("error", question_process.TOO_LONG)
+
+
+ALONE = """
+import asyncio, os, sys
+from pathlib import Path
+from replay.explore.asked_run import AskedRun
+from replay.explore.question_process import Begun, QuestionProcess
+from traces.workload import WorkloadOptions
+
+async def rest() -> None:
+    asked = AskedRun(config=Path(sys.argv[1]), workload=WorkloadOptions(rate=5, num_requests=9))
+    ready = asyncio.Event()
+    process = QuestionProcess(Begun(asked=asked), lambda message: ready.set())
+    process.ask("form", {})
+    await ready.wait()
+    process.rest()
+    print(process._running.process.pid, flush=True)
+    os.kill(os.getpid(), 9)
+
+if __name__ == "__main__":
+    asyncio.run(rest())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no process rests")
+def test_a_process_that_rests_ends_with_its_parent(begun: Begun, tmp_path: Path) -> None:
+    script = tmp_path / "alone.py"
+    script.write_text(ALONE)
+    words = [sys.executable, str(script), str(begun.asked.config)]
+    root = str(Path(__file__).parents[3])
+    done = subprocess.run(
+        words, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": root}
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    pid = int(done.stdout)
+    for _ in range(100):
+        if not is_alive(pid):
+            return
+        time.sleep(0.02)
+    os.kill(pid, signal.SIGKILL)
+    raise AssertionError("the process outlived its parent")
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether a process runs or rests; one that nobody has waited for has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -24,7 +24,7 @@ from replay.simulation.one_server_page import hits_picture, latency_pictures, ru
 from replay.simulation.variants.simulated import columns_of
 from replay.simulation.variants.variant import Variant, result_of
 from replay.twin.config_write import dump_config
-from traces import ConfigError, parse_run_slo
+from traces import ConfigError, parse_run_slo, request_latencies
 from traces.facts import json_text
 from traces.pages.request_figures import throughput_picture
 
@@ -125,7 +125,9 @@ class StateAnswers:
             "column": self._column(run),
             "over_time": documents_of(pictures),
             "latencies": documents_of(
-                latency_pictures(run.trace, run.simulation.batch_sizes(), run.plan.settings.slo_us)
+                latency_pictures(
+                    request_latencies(run.trace), run.simulation.batch_sizes(), run.plan.settings.slo_us
+                )
             ),
             "command": asked.command(),
             "yaml": dump_config(run.twin),

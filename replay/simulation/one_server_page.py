@@ -236,7 +236,7 @@ def use_pictures(usage: Usage, span_us: float) -> dict[str, pages.Picture]:
 
 def hits_picture(trace: Trace, span_us: float) -> pages.Picture | None:
     """Return the share of prompt tokens found in the prefix cache, by when requests were sent; None without hits."""
-    sent = trace.column("send_time_us").to_numpy(np.float64, na_value=np.nan)
+    sent = trace.cells("send_time_us").floats()
     cached = trace.cells("num_cached_tokens").floats()
     known = np.isfinite(sent) & np.isfinite(cached)
     if not cached[known].sum():

@@ -24,7 +24,7 @@ from replay.simulation.one_server_page import hits_picture, latency_pictures, ru
 from replay.simulation.variants.simulated import columns_of
 from replay.simulation.variants.variant import Variant, result_of
 from replay.twin.config_write import dump_config
-from traces import ConfigError, parse_run_slo, request_latencies
+from traces import ConfigError, TraceError, parse_run_slo, request_latencies
 from traces.facts import json_text
 from traces.pages.request_figures import throughput_picture
 
@@ -139,29 +139,44 @@ class StateAnswers:
         return columns_of([result_of(run, variant, prices=self.prices)])[0]
 
     def further(self, state: Mapping[str, str]) -> Iterator[Message | None]:
-        """Yield what follows a turn by itself: the curve over rates, a longer run, the capacity with its interval."""
+        """Yield what follows a turn by itself: the curve over rates, a longer run, the capacity with its interval.
+
+        Where a load has none of them, a curve without figures says why.
+        """
         asked = turned(self.begin, state)
-        twin = asked.twin()
         if not has_rate(asked):
             return
+        twin = asked.twin()
         yield None
-        limits = parse_run_slo(asked.slo) if asked.slo else ()
-        yield from _curve(asked, twin)
-        if twin.assumes_memory and (doubt := asked.run(twin).kv_doubt) is not None and (line := doubt.line()):
-            yield {"kind": "doubt", "text": line}
+        try:
+            yield from _curve(asked, twin)
+            if (
+                twin.assumes_memory
+                and (doubt := asked.run(twin).kv_doubt) is not None
+                and (line := doubt.line())
+            ):
+                yield {"kind": "doubt", "text": line}
+            yield from self._longer(asked, twin)
+            if asked.slo and asked.workload.trace is None:  # whose curve has all that there is
+                yield _capacity(asked, twin)
+        except (ConfigError, TraceError) as error:
+            yield {"kind": "curve", "figures": [], "capacity": "", "fault": str(error), "is_rough": False}
+
+    def _longer(self, asked: AskedRun, twin: TwinConfig) -> Iterator[Message | None]:
+        """Yield the figures of a longer run, where the load is drawn and the fleet is no large one."""
+        number = sum(pool.instances for pool in twin.cluster.pools)
+        if asked.workload.trace is not None or number > MOST_LONGER:
+            return
         longer = asked.sharper(SHARPER)
-        if asked.workload.trace is None and sum(pool.instances for pool in twin.cluster.pools) <= MOST_LONGER:
-            run = longer.run()
-            yield None
-            yield {
-                "kind": "sharper",
-                "num_requests": SHARPER,
-                "column": self._column(run),
-                "title": _title(run),
-                "command": longer.command(),
-            }
-        if limits:
-            yield _capacity(asked, twin)
+        run = longer.run(twin)
+        yield None
+        yield {
+            "kind": "sharper",
+            "num_requests": len(run.trace),
+            "column": self._column(run),
+            "title": _title(run),
+            "command": longer.command(),
+        }
 
 
 MOST_LONGER = 64
@@ -219,15 +234,18 @@ def _curve(asked: AskedRun, twin: TwinConfig) -> Iterator[Message | None]:
     found, _ = asked_capacity(traces, twin, limits, with_binding=False, drawing=drawing, price_per_hour=None)
     yield None
     shown = curve_pictures(found.curve, limits, capacity=found.rate_per_s, fitted=fitted)
-    yield {"kind": "curve", "figures": documents_of(shown), "capacity": str(found), "is_rough": True}
+    yield {
+        "kind": "curve",
+        "figures": documents_of(shown),
+        "capacity": str(found),
+        "is_rough": workload.trace is None,
+    }
 
 
 def _capacity(asked: AskedRun, twin: TwinConfig) -> Message:
     """Return the capacity as ``vtwin capacity`` finds it, with its interval and the curve around it."""
     limits = parse_run_slo(asked.slo or "")
-    of_trace = asked.workload.trace is not None
-    workload = asked.workload if of_trace else replace(asked.workload, rate=None, num_requests=None)
-    traces, drawing = drawn(workload, seeds=None)
+    traces, drawing = drawn(replace(asked.workload, rate=None, num_requests=None), seeds=None)
     found, question = asked_capacity(
         traces, twin, limits, with_binding=False, drawing=drawing, price_per_hour=None
     )

@@ -307,8 +307,12 @@ function drawAll(of) {
 
 function takeCurve(message) {
   if (!now) return;
-  now.curve = message.figures;
   const rough = message.is_rough ? " The interval follows." : "";
+  if (message.fault) {
+    byId("capacity").textContent = `No curve: ${message.fault}.`;
+    return;
+  }
+  now.curve = message.figures;
   byId("capacity").textContent = message.capacity ? `Within the limits: ${message.capacity}.${rough}` : "Without a limit there is no capacity to draw in.";
   drawAll("curve");
   if (message.is_rough) byId("progress").textContent = "Looking further: more requests, then the interval …";

@@ -101,8 +101,14 @@ FIRST_REFUSED = {("observe", 4), ("validate", 4), ("calibrate guided", 3), ("cal
 
 
 USERS = (
-    *("capacity.question", "capacity.session_command", "rollouts.rollouts", "simulation.command"),
-    *("sweeps.one_run", "sweeps.question", "tuning.question", "simulation.variants.command"),
+    *("capacity.question", "capacity.session_command", "fleet.demand", "gpus.question", "rollouts.rollouts"),
+    *(
+        "simulation.command",
+        "simulation.variants.command",
+        "sweeps.one_run",
+        "sweeps.question",
+        "tuning.question",
+    ),
 )
 """Modules that name what compiles the engine: one that a test is the first to import would keep the stubs of `here`."""
 

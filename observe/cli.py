@@ -52,6 +52,7 @@ def observe(
         _settings(workload, server, limits, answers, record, files),
         texts=answers.texts.source(workload, resume=several.resume),
     )
+    settings = answers.kinds.applied(settings)
     workload = answers.texts.without_bounds(workload)
     starts, cuts = _starts(sessions, workload, several), limits.cancel.asked()
     if cuts is not None and several.is_asked_for:
@@ -60,6 +61,10 @@ def observe(
         raise ConfigError(
             "--cancel-after: got tokens with --no-streaming, which brings all at once; expected a time"
         )
+    if not settings.kind.generates:
+        from observe.kinds.without_output import refuse_output_options
+
+        refuse_output_options(settings, workload, answers, record, several=several, cuts=cuts)
     if several.is_asked_for and several.find.find_capacity:
         from observe.capacity.command import find_on_server
 
@@ -190,13 +195,14 @@ def _class_priority(by_default: bool, text: str | None) -> Mapping[str, int] | N
 
 
 def _guided(schema: Path | None, frac: float | None) -> GuidedDecoding | None:
-    from observe.plan.guided import read_schema
     from traces import ConfigError
 
     if schema is None:
         if frac is not None:
             raise ConfigError("--guided-frac: needs --guided SCHEMA.json")
         return None
+    from observe.plan.guided import read_schema
+
     return read_schema(schema, frac=frac)
 
 

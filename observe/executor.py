@@ -20,7 +20,6 @@ from observe.record.recorder import AnswerCounts, Recorder
 from observe.run.dispatch import LoadRun, RunFacts
 from observe.run.run_counts import Progress
 from observe.senders.choose_sender import open_sender
-from observe.senders.endpoint import PATHS
 from observe.senders.name_resolution import Resolver
 from observe.settings import Settings
 from traces import ProcessInfo
@@ -97,13 +96,15 @@ class SingleProcess:
             live,
             progress,
             max_tokens=plan.max_tokens,
-            streaming=settings.streaming,
+            streaming=plan.shape.streaming,
+            as_completion=plan.shape.as_completion,
+            num_choices=plan.shape.num_choices,
             awaited=plan.awaited_rows,
             hide=settings.endpoint.redact,
         )
         self._base = settings.endpoint.base
         self.cpu_s = 0.0
-        self._sender = open_sender(settings.endpoint, PATHS[settings.api])
+        self._sender = open_sender(settings.endpoint, settings.kind.path)
         self._run = LoadRun(
             plan,
             self._sender,

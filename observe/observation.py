@@ -23,8 +23,9 @@ from observe.run.early_stop import ErrorRateStop
 from observe.run.preflight import need_descriptors
 from observe.run.run_counts import Progress
 from observe.run.wall_clock import WallClock
-from observe.senders.endpoint import API, Api, parse_endpoint
+from observe.senders.endpoint import parse_endpoint
 from observe.senders.exchange import monotonic_ns, one_line
+from observe.senders.request_kinds import API
 from observe.server.http_client import ServerClient
 from observe.server.server_facts import scrape_metrics
 from observe.settings import Limits, Settings
@@ -38,6 +39,7 @@ from observe.trace_header import (
 )
 from traces import VtwinError, sole_owner, stem_of, was_cancelled
 from traces.strict.arguments import ANY_TEXT, PATH, TEXT, TRACE, OfClass, takes
+from traces.workload import Api
 
 if TYPE_CHECKING:
     from observe.server.prometheus_text import Sample

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from observe.kind_options import KindOptions
 from observe.settings import (
     CONCURRENCY,
     GPUS,
@@ -273,6 +274,7 @@ class AnswerOptions:
     """What requests say, and how they ask for their answers."""
 
     texts: TextOptions = TextOptions()
+    kinds: KindOptions = KindOptions()
     no_streaming: Annotated[
         bool,
         typer.Option(

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from observe.plan.chains import chains_of, rounds_that_extend
 from observe.plan.class_priority import priority_notes
 from observe.plan.conversations import returns_token_ids
-from observe.plan.guided import guided_fields, guided_rows
-from observe.plan.local_tokenizer import LocalTokenizer
 from observe.plan.negotiate import negotiate
 from observe.plan.prompt_lengths import make_prompts
 from observe.plan.prompts import Prompts, TokenPrompts
@@ -19,6 +17,7 @@ from observe.plan.request_body import BodyShape
 from observe.plan.send_plan import PREBUILD_BYTES, SendPlan, make_plan
 from observe.plan.too_long import too_long_notes
 from observe.run.warm_up_requests import warm_up
+from observe.senders.request_kinds import KINDS
 from observe.server.http_client import ServerClient
 from observe.server.prometheus_text import Sample
 from observe.server.server_facts import ServerFacts, ask_server, scrape_metrics
@@ -27,6 +26,7 @@ from observe.settings import Settings, WarmUp
 from traces import several_engines
 
 if TYPE_CHECKING:
+    from observe.plan.local_tokenizer import LocalTokenizer
     from observe.plan.sent_images import PictureDrawing
     from observe.texts.sent_texts import SentTexts
     from traces import Trace
@@ -61,11 +61,8 @@ async def prepare(
     server = await ask_server(client, model=settings.model)
     salt = int.from_bytes(os.urandom(6)) if settings.salt is None else settings.salt
     shape = _body_shape(workload, settings, server)
-    tokenizer = None if settings.tokenizer is None else LocalTokenizer(settings.tokenizer)
-    prompts, note = await make_prompts(
-        client, api=settings.api, model=server.model, salt=salt, tokenizer=tokenizer
-    )
-    notes: tuple[str, ...] = (note,) if note else ()
+    tokenizer = _tokenizer(settings)
+    prompts, notes = await _prompts(client, shape, salt=salt, tokenizer=tokenizer)
     if settings.probe and _may_refuse(server, settings):
         shape, prompts, more = await _negotiate_body(
             client, shape, prompts=prompts, salt=salt, tokenizer=tokenizer
@@ -77,6 +74,10 @@ async def prepare(
     texts = await _texts(workload, settings, client, tokenizer, model=server.model, tell=tell)
     if texts is not None:
         workload, notes = texts.workload, (*notes, *texts.notes)
+    if not settings.kind.generates:
+        from observe.kinds.pooling import as_inputs
+
+        workload = as_inputs(workload, settings.api, num_inputs=settings.num_inputs)
     if settings.warmup and not settings.warmup.is_recorded:
         tell(f"warming up {_how_long(settings.warmup, len(workload))}")
         await warm_up(workload, settings, prompts=prompts, shape=shape, salt=salt + 1)
@@ -86,7 +87,7 @@ async def prepare(
         shape=shape,
         prebuild_bytes=PREBUILD_BYTES if settings.processes == 1 else 0,  # each process builds its own
         class_priority=settings.class_priority,
-        guided_rows=guided_rows(workload, settings.guided),
+        guided_rows=_guided_rows(workload, settings),
         texts=None if texts is None else texts.prompts,
         drawing=_drawing(settings, salt),
     )
@@ -138,7 +139,7 @@ async def _texts(
     from observe.texts.sent_texts import choose_texts
     from observe.texts.token_counts import choose_counts
 
-    chat = settings.api == "chat"
+    chat = settings.kind.has_messages
     counts = await choose_counts(client, chat=chat, model=model, tokenizer=tokenizer)
     tell(f"counting the tokens of the texts of {settings.texts.path.name} ({counts.source})")
     return await choose_texts(workload, settings.texts, counts=counts, chat=chat)
@@ -146,7 +147,7 @@ async def _texts(
 
 def _may_refuse(server: ServerFacts, settings: Settings) -> bool:
     """Return whether a server may refuse fields that a vLLM takes: another one, or what stands before a chat API."""
-    is_behind = settings.api == "chat" and not speaks_vllm(server.metrics or [])
+    is_behind = settings.api != "completions" and not speaks_vllm(server.metrics or [])
     return not server.is_vllm or is_behind
 
 
@@ -159,16 +160,63 @@ def _body_shape(workload: Trace, settings: Settings, server: ServerFacts) -> Bod
     asked_for = frozenset(workload.column("adapter").dropna()) - {""}
     served = frozenset(server.served)
     known = asked_for & served if served else asked_for
-    guided = settings.guided
     return BodyShape(
         api=settings.api,
         model=server.model,
         row_models=known if settings.model is not None else served | known,
-        streaming=settings.streaming,
-        guided={}
-        if guided is None
-        else guided_fields(guided, is_vllm=server.is_vllm, version=server.info.version),
+        streaming=settings.streaming and settings.kind.generates,
+        limit_name=settings.kind.limit_name,
+        num_inputs=settings.num_inputs,
+        num_choices=settings.num_choices,
+        ignore_eos=settings.tools is None,  # an answer that calls a tool ends with the call
+        min_tokens=settings.tools is None,
+        guided=_guided_fields(settings, server),
+        extra={} if settings.tools is None else settings.tools.fields,
     )
+
+
+def _guided_fields(settings: Settings, server: ServerFacts) -> Mapping[str, object]:
+    if settings.guided is None:
+        return {}
+    from observe.plan.guided import guided_fields
+
+    return guided_fields(settings.guided, is_vllm=server.is_vllm, version=server.info.version)
+
+
+def _guided_rows(workload: Trace, settings: Settings) -> frozenset[int]:
+    if settings.guided is None:
+        return frozenset()
+    from observe.plan.guided import guided_rows
+
+    return guided_rows(workload, settings.guided)
+
+
+def _tokenizer(settings: Settings) -> LocalTokenizer | None:
+    if settings.tokenizer is None:
+        return None
+    from observe.plan.local_tokenizer import LocalTokenizer
+
+    return LocalTokenizer(settings.tokenizer)
+
+
+async def _prompts(
+    client: ServerClient,
+    shape: BodyShape,
+    *,
+    salt: int,
+    tokenizer: LocalTokenizer | None,
+    token_ids: bool = True,
+) -> tuple[Prompts, tuple[str, ...]]:
+    """Return what makes the prompts of requests of this shape, and notes on it."""
+    prompts, note = await make_prompts(
+        client, api=shape.api, model=shape.model, salt=salt, token_ids=token_ids, tokenizer=tokenizer
+    )
+    if not KINDS[shape.api].generates:
+        from observe.kinds.batched_prompts import BatchedPrompts
+
+        in_pairs = KINDS[shape.api].num_texts > 1
+        prompts = BatchedPrompts(prompts, shape.num_inputs, in_pairs)
+    return prompts, (note,) if note else ()
 
 
 def _option_notes(plan: SendPlan, settings: Settings, server: ServerFacts) -> tuple[str, ...]:
@@ -196,13 +244,11 @@ async def _negotiate_body(
     agreed, refusal = await negotiate(client, shape, prompts=prompts)
     if refusal is None:
         return agreed, prompts, _dropped_options(shape, agreed)
-    if shape.api == "completions":
-        words, note = await make_prompts(
-            client, api=shape.api, model=shape.model, salt=salt, token_ids=False, tokenizer=tokenizer
-        )
+    if KINDS[shape.api].takes_token_ids:
+        words, notes = await _prompts(client, shape, salt=salt, token_ids=False, tokenizer=tokenizer)
         agreed, text_refusal = await negotiate(client, shape, prompts=words)
         if text_refusal is None:
-            said = ("the server does not accept token ids as a prompt", *((note,) if note else ()))
+            said = ("the server does not accept token ids as a prompt", *notes)
             return agreed, words, (*said, *_dropped_options(shape, agreed))
     return shape, prompts, (f"the server refused the test request: {refusal}",)
 
@@ -224,13 +270,13 @@ async def _prompts_for_conversations(
     client: ServerClient, shape: BodyShape, *, prompts: Prompts, salt: int
 ) -> tuple[Prompts, tuple[str, ...]]:
     """Return prompts that answers can be added to: token ids only where the server names its own."""
-    if shape.api == "chat" or not isinstance(prompts, TokenPrompts):
+    if not isinstance(prompts, TokenPrompts):
         return prompts, ()
     if await returns_token_ids(client, shape, prompts=prompts):
         return prompts, ()
-    words, note = await make_prompts(client, api=shape.api, model=shape.model, salt=salt, token_ids=False)
+    words, notes = await _prompts(client, shape, salt=salt, token_ids=False, tokenizer=None)
     said = "the server returns no token ids (vllm: 0.10.2 or newer does): later rounds of a session are sent as text"
-    return words, (said, *((note,) if note else ()))
+    return words, (said, *notes)
 
 
 def _how_long(warmup: WarmUp, num_rows: int) -> str:

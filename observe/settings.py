@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from observe.senders.endpoint import API, Api, Endpoint
+from observe.senders.endpoint import Endpoint
+from observe.senders.request_kinds import API, KINDS, RequestKind
 from traces.strict.arguments import ANY_TEXT, PATH, SEED, TEXT, Count, Number, OfClass, check_fields
 from traces.strict.limits import MOST_REQUESTS, MOST_S
+from traces.workload import Api
 
 CONCURRENCY: Final = Count(1, MOST_REQUESTS)
 RETRIES: Final = Count(0, 1_000_000)
@@ -20,6 +22,8 @@ REPEATS: Final = Count(2, 1000)
 GPUS: Final = Count(1, 65_536)
 IMAGE_SIDE: Final = Count(1, 1024)
 """Pixels."""
+INPUTS: Final = Count(1, 10_000)
+CHOICES: Final = Count(1, 128)
 PROBE_RATE: Final = Number(0.001, 100)
 """Per second."""
 PRECISION: Final = Number(0.001, 0.5)
@@ -90,6 +94,22 @@ class GuidedDecoding:
         return hashlib.sha256(json.dumps(self.schema, sort_keys=True).encode()).hexdigest()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolUse:
+    """The tools that an answer may call, as the chat API has them, and which it has to; ``name``: the file's."""
+
+    name: str
+    tools: tuple[Mapping[str, object], ...] = field(repr=False)
+    choice: str = "auto"
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """The fields of a request; a choice that is no word of the API names a tool."""
+        named = {"type": "function", "function": {"name": self.choice}}
+        is_word = self.choice in ("auto", "required", "none")
+        return {"tools": list(self.tools), "tool_choice": self.choice if is_word else named}
+
+
 @dataclass(frozen=True, slots=True)
 class TextColumns:
     """Names of the columns of prompts and answers, in place of the usual ones; None: the usual."""
@@ -135,7 +155,9 @@ class Settings:
     ``scrape_urls``: further Prometheus endpoints, of which the series that match ``scrape_keep`` are kept.
     ``engine_log``: file that the server logs its steps to. ``tokenizer``:
     tokenizer.json of the served model, for a server that has no ``/tokenize``. ``texts``: what is sent in place of
-    drawn prompts. ``image_side``: pixels of the square that is a token of an image; None: images are sent as text.
+    drawn prompts. ``num_inputs``: of each request that generates nothing. ``num_choices``: answers to each prompt.
+    ``tools``: what answers may call. ``image_side``: pixels of the square that is a token of an image; None: images are
+    sent as text.
     ``processes``: how many send; the requests are divided among them before the run. ``gpu``, ``tp``: the server's
     hardware, for the header; no server reports it. ``command``: for the header, its secrets removed.
     """
@@ -161,10 +183,18 @@ class Settings:
     tokenizer: Path | None = None
     texts: TextSource | None = None
     image_side: int | None = None
+    num_inputs: int = 1
+    num_choices: int = 1
+    tools: ToolUse | None = None
     processes: int = 1
     gpu: str | None = None
     tp: int | None = None
     command: str | None = None
+
+    @property
+    def kind(self) -> RequestKind:
+        """What requests are."""
+        return KINDS[self.api]
 
     def __post_init__(self) -> None:
         """Check the values. Raises ConfigError."""
@@ -172,4 +202,6 @@ class Settings:
         check_fields(self, limits=OfClass(("Limits",), "Limits"), warmup=OfClass(("WarmUp",), "a WarmUp"))
         check_fields(self, model=TEXT, gpu=TEXT, command=ANY_TEXT, engine_log=PATH, tokenizer=PATH)
         check_fields(self, salt=SEED, max_error_frac=FRACTION, scrape_s=TIMEOUT, processes=PROCESSES, tp=GPUS)
-        check_fields(self, image_side=IMAGE_SIDE, probe_rate=PROBE_RATE)
+        check_fields(
+            self, image_side=IMAGE_SIDE, probe_rate=PROBE_RATE, num_inputs=INPUTS, num_choices=CHOICES
+        )

@@ -99,7 +99,8 @@ class ClientInfo:
     late, beyond the bounds on lags. ``class_priority``: vLLM's priority sent for each service class. ``ignore_eos``:
     whether answers were held to their length. ``num_without_usage``: whole answers whose tokens the server did not
     count. ``guided_schema``: name of the JSON schema that the guided requests were sent with, and its digest.
-    ``niceness``: of the threads that sent, None the ordinary one.
+    ``niceness``: of the threads that sent, None the ordinary one. ``num_inputs``: of each request that generates
+    nothing; ``num_choices``: answers to each prompt, None one; ``tools``: the file of those that answers may call.
     ``finished`` is false during the run, and if it was cut short: by a user (``interrupted``) or a killed client.
     """
 
@@ -111,6 +112,9 @@ class ClientInfo:
     prompt_source: str | None = None
     ignore_eos: bool | None = None
     prompt_salt: int | None = None
+    num_inputs: int | None = None
+    num_choices: int | None = None
+    tools: str | None = None
     tokens_per_word: float | None = None
     token_counts: str | None = None
     num_without_usage: int | None = None

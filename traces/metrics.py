@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from traces.errors import TraceError
 from traces.measured.finish_reasons import failure_status
-from traces.measured.stream_shape import StreamShape, TextEvents, stream_shape, text_events
+from traces.measured.stream_shape import StreamShape, TextEvents, stream_shape, text_events, tokens_of_choice
 from traces.tables.cells import Cells
 from traces.trace import Trace
 
@@ -185,7 +185,7 @@ def request_latencies(trace: Trace) -> dict[str, Float64s]:
     events = text_events(trace)
     shape = stream_shape(trace, events)
     ttft, e2e, tpot = latencies_us(
-        send, first, last, output_tokens=_floats(trace, "output_tokens"), first_tokens=shape.tokens_behind
+        send, first, last, output_tokens=tokens_of_choice(trace), first_tokens=shape.tokens_behind
     )
     ttft, tpot = np.where(shape.has_ttft, ttft, np.nan), np.where(shape.has_tpot, tpot, np.nan)
     itl_mean, itl_p99 = _itl_of_requests(trace, events, shape)

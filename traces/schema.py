@@ -236,6 +236,17 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
         "Of `output_tokens`, reasoning that the server did not stream. Empty: none.",
         unit="tokens",
     ),
+    _time(
+        "visible_first_time_us",
+        "vtwin",
+        "First text that is no reasoning, of an answer that has reasoning. Empty: it has none.",
+    ),
+    _count(
+        "num_tool_calls",
+        "vtwin",
+        "Tools that the answer called (`tool_calls`). Empty: none.",
+        unit="calls",
+    ),
     _count(
         "cached_input_tokens",
         "vtwin",

@@ -21,7 +21,6 @@ from observe.plan.request_body import BodyShape
 from observe.record.recorder import read_exchange
 from observe.record.trace_row import failure_of
 from observe.senders.choose_sender import open_sender
-from observe.senders.endpoint import PATHS
 from observe.senders.exchange import Clock, Exchange, answer_limit, monotonic_ns
 from observe.settings import Settings
 from traces import ProbeInfo, TraceError, atomic_file, companion_file, stem_of
@@ -67,7 +66,7 @@ class Prober:
         self._settings = settings
         self._gap_ns = 1e9 / settings.probe_rate
         self._rate = settings.probe_rate
-        self._sender = open_sender(settings.endpoint, PATHS[settings.api])
+        self._sender = open_sender(settings.endpoint, settings.kind.path)
         self._clock = clock
         self._prompts, self._shape = prompts, shape
         self._in_flight: set[asyncio.Task[None]] = set()
@@ -114,7 +113,12 @@ class Prober:
             exchange.fail("aborted", "the load was over before the answer was complete")
         streaming = self._shape.streaming
         reading = await read_exchange(
-            exchange, streaming=streaming, asked=1, hide=self._settings.endpoint.redact
+            exchange,
+            streaming=streaming,
+            asked=1,
+            as_completion=self._shape.as_completion,
+            num_choices=self._shape.num_choices,
+            hide=self._settings.endpoint.redact,
         )
         failure = failure_of(exchange, reading)
         self._keep(

@@ -17,7 +17,7 @@ import orjson
 
 from observe.plan.chains import is_token_ids
 from observe.plan.prompts import OWN, Segment
-from observe.senders.endpoint import PATHS
+from observe.senders.request_kinds import KINDS
 
 if TYPE_CHECKING:
     from observe.plan.prompts import Prompts
@@ -94,8 +94,8 @@ async def returns_token_ids(client: ServerClient, shape: BodyShape, *, prompts: 
     whole = replace(shape, streaming=False)
     prompt = prompts.render([Segment(OWN, 1 << 62, 16)])
     body = whole.body(prompt, max_tokens=1, model=None, priority=None, return_token_ids=True)
-    answer = await client.post(PATHS[shape.api], body)
-    client.refuse(PATHS[shape.api], answer)
+    answer = await client.post(KINDS[shape.api].path, body)
+    client.refuse(KINDS[shape.api].path, answer)
     choices = answer.json().get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else {}
     return isinstance(choice, dict) and bool(choice.get("token_ids"))

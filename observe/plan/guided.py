@@ -26,20 +26,26 @@ _LARGEST_SCHEMA = 1 << 20
 
 def read_schema(path: Path, *, frac: float | None = None) -> GuidedDecoding:
     """Return the schema in ``path``. Raises ConfigError for a file that is not one."""
+    schema = read_json(path, option="--guided", expected="a JSON schema")
+    if not isinstance(schema, dict):
+        raise ConfigError(f"--guided: got {type(schema).__name__}, expected a JSON object ({path})")
+    return GuidedDecoding(name=path.name, schema=schema, frac=frac)
+
+
+def read_json(path: Path, *, option: str, expected: str) -> object:
+    """Return what is in ``path``. Raises ConfigError for a file that is too long or no JSON."""
     try:
         with path.open("rb") as file:
             text = file.read(_LARGEST_SCHEMA + 1)
     except OSError as fault:
-        raise ConfigError(f"--guided: got {fault.strerror}, expected a JSON schema ({path})") from fault
+        raise ConfigError(f"{option}: got {fault.strerror}, expected {expected} ({path})") from fault
     if len(text) > _LARGEST_SCHEMA:
-        raise ConfigError(f"--guided: got more than {_LARGEST_SCHEMA} bytes, expected a JSON schema ({path})")
+        raise ConfigError(f"{option}: got more than {_LARGEST_SCHEMA} bytes, expected {expected} ({path})")
     try:
-        schema = orjson.loads(text)
+        said: object = orjson.loads(text)
     except orjson.JSONDecodeError as fault:
-        raise ConfigError(f"--guided: got no JSON ({fault}), expected a JSON schema ({path})") from fault
-    if not isinstance(schema, dict):
-        raise ConfigError(f"--guided: got {type(schema).__name__}, expected a JSON object ({path})")
-    return GuidedDecoding(name=path.name, schema=schema, frac=frac)
+        raise ConfigError(f"{option}: got no JSON ({fault}), expected {expected} ({path})") from fault
+    return said
 
 
 def guided_rows(trace: Trace, guided: GuidedDecoding | None) -> frozenset[int]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from observe.plan.prompts import OWN, Prompts, Segment
 from observe.plan.request_body import COMPLETION_LIMIT, BodyShape
-from observe.senders.endpoint import PATHS
+from observe.senders.request_kinds import KINDS
 from observe.server.http_client import ServerClient
 
 
@@ -24,8 +24,8 @@ async def negotiate(
     while attempts:
         attempt = attempts.pop(0)
         body = attempt.body(prompt, max_tokens=1, model=None, priority=None)
-        answer = await client.post(PATHS[shape.api], body)
-        client.refuse(PATHS[shape.api], answer)
+        answer = await client.post(KINDS[shape.api].path, body)
+        client.refuse(KINDS[shape.api].path, answer)
         if answer.status not in (400, 422):
             return attempt, None
         refusal = f"HTTP {answer.status}: {answer.excerpt()}"
@@ -37,6 +37,8 @@ async def negotiate(
 
 def _fallbacks(shape: BodyShape) -> list[BodyShape]:
     """Return the shape, then ever simpler ones."""
+    if not KINDS[shape.api].generates:
+        return [shape]
     no_usage = replace(shape, continuous_usage=False)
     return [
         shape,

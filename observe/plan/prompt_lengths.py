@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import orjson
 
-from observe.plan.local_tokenizer import LocalTokenizer
 from observe.plan.prompts import COMMON_WORDS, Prompts, TokenPrompts, WordPrompts
-from observe.plan.request_body import COMPLETION_LIMIT
+from observe.plan.request_body import COMPLETION_LIMIT, BodyShape
 from observe.response.stated_values import token_count
-from observe.senders.endpoint import PATHS, Api
+from observe.senders.request_kinds import KINDS
 from observe.server.http_client import ServerClient, WholeAnswer
 from traces import ConfigError
+from traces.workload import Api
+
+if TYPE_CHECKING:
+    from observe.plan.local_tokenizer import LocalTokenizer
 
 _ANCHOR = "A"
 """Begins every text: a first word has no space before it, and may make other tokens than later."""
@@ -35,7 +38,7 @@ async def make_prompts(
     Text is counted by the server's ``/tokenize``, else by ``tokenizer``, else by a ratio of tokens to words, measured
     with two requests of one token. Raises ConfigError for a tokenizer that is not the served model's.
     """
-    if api == "completions" and token_ids:
+    if KINDS[api].takes_token_ids and token_ids:
         return TokenPrompts(salt), None
     counter = _Tokenizer(client, api=api, model=model)
     exact = await _exact_words(counter, salt=salt)
@@ -67,7 +70,7 @@ class _Tokenizer:
     def __init__(self, client: ServerClient, *, api: Api, model: str) -> None:
         self._client = client
         self._model = model
-        self.chat = api == "chat"
+        self.chat = KINDS[api].has_messages
 
     async def tokens(self, words: list[str]) -> tuple[int, list[int]] | None:
         """Return how many tokens anchor and words make, and which; None: the server cannot."""
@@ -110,14 +113,14 @@ async def _local_counter(
         counted = await _prompt_tokens(client, num_words, api=api, model=model)
         if counted is None:
             note = "the server does not report prompt tokens: the tokens its chat template adds are unknown"
-            return _LocalCounter(tokenizer, chat=api == "chat", around=0), note
+            return _LocalCounter(tokenizer, chat=KINDS[api].has_messages, around=0), note
         around.add(counted - tokenizer.count(_sample_text(num_words)))
     if len(around) > 1 or min(around) < 0:
         raise ConfigError(
             f"--tokenizer: got a tokenizer whose counts differ from the server's, expected that of {model} "
             f"({tokenizer.path})"
         )
-    return _LocalCounter(tokenizer, chat=api == "chat", around=around.pop()), None
+    return _LocalCounter(tokenizer, chat=KINDS[api].has_messages, around=around.pop()), None
 
 
 async def _exact_words(counter: _Counter, *, salt: int) -> WordPrompts | None:
@@ -173,7 +176,7 @@ async def _estimated_words(
         tokens_per_word=ratio,
         overhead=overhead,
         lead=overhead,
-        chat=api == "chat",
+        chat=KINDS[api].has_messages,
         source=f"words, {ratio:.3g} tokens each ({'assumed' if note else 'measured'}): approximate",
     )
     return prompts, note
@@ -181,14 +184,17 @@ async def _estimated_words(
 
 async def _prompt_tokens(client: ServerClient, num_words: int, *, api: Api, model: str) -> int | None:
     """Return the server's count for that many words after the anchor, or None if it does not report it."""
-    text = _sample_text(num_words)
-    body: dict[str, object] = {"model": model, "max_tokens": 1, "temperature": 0, "stream": False}
-    body |= {"messages": [{"role": "user", "content": text}]} if api == "chat" else {"prompt": text}
-    answer = await client.post(PATHS[api], orjson.dumps(body))
-    if answer.status in (400, 422) and COMPLETION_LIMIT in answer.excerpt():
-        body[COMPLETION_LIMIT] = body.pop("max_tokens")
-        answer = await client.post(PATHS[api], orjson.dumps(body))
-    client.refuse(PATHS[api], answer)
+    text, kind = _sample_text(num_words), KINDS[api]
+    prompt = orjson.dumps([{"role": "user", "content": text}] if kind.has_messages else text)
+    for limit_name in (kind.limit_name, COMPLETION_LIMIT):
+        shape = BodyShape(
+            api=api, model=model, streaming=False, ignore_eos=False, min_tokens=False, limit_name=limit_name
+        )
+        body = shape.body(prompt, max_tokens=1, model=None, priority=None)
+        answer = await client.post(kind.path, body)
+        if answer.status not in (400, 422) or COMPLETION_LIMIT not in answer.excerpt():
+            break
+    client.refuse(kind.path, answer)
     return _usage(answer)
 
 
@@ -199,7 +205,10 @@ def _sample_text(num_words: int) -> str:
 
 def _usage(answer: WholeAnswer) -> int | None:
     usage = answer.json().get("usage")
-    return token_count(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
+    if not isinstance(usage, dict):
+        return None
+    names = ("prompt_tokens", "input_tokens", "total_tokens")  # the last: of answers without output
+    return next((count for name in names if (count := token_count(usage.get(name))) is not None), None)
 
 
 def _common_prefix(first: list[int], second: list[int]) -> int:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from observe.senders.endpoint import Api
+from observe.senders.request_kinds import KINDS, AsCompletion
+from traces.workload import Api
 
 COMPLETION_LIMIT = "max_completion_tokens"
 """OpenAI's newer name of ``max_tokens`` in its chat API; some servers refuse the old one and name this one."""
@@ -19,7 +20,8 @@ class BodyShape:
 
     ``row_models``: models and LoRA adapters that a row of the trace may ask for in place of ``model``. ``ignore_eos``
     and ``min_tokens`` hold the output to its length. ``limit_name``: the field of that length; some servers take
-    ``max_completion_tokens`` alone. ``guided``: further fields of a guided request.
+    ``max_completion_tokens`` alone. ``guided``: further fields of a guided request, ``extra`` of every one.
+    ``num_inputs``: results of an answer that generates nothing; ``num_choices``: answers to the prompt of another.
     """
 
     api: Api
@@ -30,8 +32,16 @@ class BodyShape:
     continuous_usage: bool = True
     streaming: bool = True
     limit_name: str = "max_tokens"
+    num_inputs: int = 1
+    num_choices: int = 1
     guided: Mapping[str, object] = field(default_factory=dict)
     extra: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def as_completion(self) -> AsCompletion | None:
+        """How an answer is read as a completion, None where it is one."""
+        own = KINDS[self.api].own()
+        return None if own is None else own.as_completion(self.api, self.num_inputs)
 
     def body(
         self,
@@ -68,6 +78,10 @@ class BodyShape:
             rest["return_token_ids"] = True
         if is_guided:
             rest |= self.guided
-        name = b'"prompt":' if self.api == "completions" else b'"messages":'
+        if self.num_choices > 1:
+            rest |= {"n": self.num_choices, "temperature": 1}  # vLLM refuses several that would all be alike
+        if (own := KINDS[self.api].own()) is not None:
+            return own.body(self.api, prompt, fields | rest | dict(self.extra))
+        name = b'"messages":' if KINDS[self.api].has_messages else b'"prompt":'
         head, tail = orjson.dumps(fields), orjson.dumps(rest | dict(self.extra))
         return b"".join((head[:-1], b",", name, prompt, b",", tail[1:]))

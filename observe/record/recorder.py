@@ -15,6 +15,7 @@ from observe.response.unstreamed import read_unstreamed
 from observe.run.run_counts import Progress
 from observe.run.sent_request import SentRequest
 from observe.senders.exchange import Exchange
+from observe.senders.request_kinds import AsCompletion
 from traces import TraceError
 
 _EVENTS_PER_SLICE = 64
@@ -91,9 +92,13 @@ class Recorder:
         max_tokens: Sequence[int],
         streaming: bool = True,
         awaited: Container[int] = (),
+        as_completion: AsCompletion | None = None,
+        num_choices: int = 1,
         hide: Callable[[str], str] = str,
     ) -> None:
         self._hide = hide
+        self._as_completion = as_completion
+        self._num_choices = num_choices
         self._live = live
         self._streaming = streaming
         self._awaited = awaited
@@ -158,6 +163,8 @@ class Recorder:
             streaming=self._streaming,
             with_reply=awaited_rows,
             asked=self._max_tokens[request.row],
+            as_completion=self._as_completion,
+            num_choices=self._num_choices,
             hide=self._hide,
             events_per_slice=_EVENTS_PER_SLICE * slices,
         )
@@ -173,7 +180,7 @@ class Recorder:
         self.on_outcome(failure is None or is_cancelled(failure))
         self.answer_counts.note_unusable(reading)
         if failure is None:
-            self.answer_counts.note(reading, asked=self._max_tokens[request.row])
+            self.answer_counts.note(reading, asked=self._max_tokens[request.row] * self._num_choices)
         try:
             self._live.append(request, reading, start_ns=start_ns)
         except TraceError as fault:
@@ -198,18 +205,25 @@ async def read_exchange(
     streaming: bool = True,
     with_reply: bool = False,
     asked: int | None = None,
+    as_completion: AsCompletion | None = None,
+    num_choices: int = 1,
     hide: Callable[[str], str] = str,
     events_per_slice: int = _EVENTS_PER_SLICE,
 ) -> Reading:
     """Return the reading of an exchange's blobs, yielding to the loop every few events; free the blobs."""
     last = exchange.stamps[-1] if exchange.stamps else None
+    reader = StreamReader(
+        streamed=streaming,
+        with_reply=with_reply,
+        asked=asked,
+        as_completion=as_completion,
+        num_choices=num_choices,
+        hide=hide,
+    )
     if not streaming:
         blobs = exchange.blobs
         exchange.let_go()
-        return read_unstreamed(
-            blobs, last, whole=exchange.failure is None, with_reply=with_reply, asked=asked, hide=hide
-        )
-    reader = StreamReader(with_reply=with_reply, asked=asked, hide=hide)
+        return read_unstreamed(reader, blobs, last, whole=exchange.failure is None)
     count = 0
     before = exchange.dispatched_ns
     for place, (blob, stamp) in enumerate(zip(exchange.blobs, exchange.stamps, strict=True)):

@@ -45,7 +45,7 @@ OUTCOME_COLUMNS = (
     *("connection_wait_us", "first_byte_time_us", "phase", "attempt", "vllm_priority"),
     *("length_capped", "guided", "model", "adapter"),
     *("num_token_reads", "first_chunk_tokens", "reasoning_tokens", "hidden_tokens"),
-    *("first_token_early_us", "cancel_time_us"),
+    *("first_token_early_us", "cancel_time_us", "visible_first_time_us", "num_tool_calls"),
 )
 """The columns of its outcome, and of values sent in place of the workload's own."""
 
@@ -87,10 +87,12 @@ def outcome_cells(
         "first_byte_time_us": since_start(exchange.first_byte_ns),
         "vllm_priority": plan.priorities[request.row],
         **plan.sent_to(request.row),
-        "length_capped": _is_length_capped(reading, plan.max_tokens[request.row]) or None,
+        "length_capped": _is_length_capped(reading, _most_tokens(plan, request.row)) or None,
         "guided": request.row in plan.guided_rows or None,
         "attempt": request.num_attempts if request.num_attempts > 1 else None,
         "cancel_time_us": since_start(request.end_ns) if is_cancelled(failure) else None,
+        "visible_first_time_us": since_start(reading.visible_first) if reading.reasoning_tokens else None,
+        "num_tool_calls": reading.num_tool_calls or None,
         **_stream_cells(reading),
         **_session_cells(request, reading, plan=plan, start_ns=start_ns),
     }
@@ -128,6 +130,11 @@ def _session_cells(
     if sent is not None and request.row in plan.extends_row:
         cells["input_tokens"] = max(sent - plan.prefix_tokens(request.row), 0)
     return cells
+
+
+def _most_tokens(plan: SendPlan, row: int) -> int:
+    """Return the tokens that all choices of a row may have."""
+    return plan.max_tokens[row] * plan.shape.num_choices
 
 
 def _is_length_capped(reading: Reading, max_tokens: int) -> bool:

@@ -46,6 +46,16 @@ def has_reasoning(choice: dict[str, Any]) -> bool:
     )
 
 
+def called_tools(choice: dict[str, Any]) -> set[int]:
+    """Return the numbers of the tool calls that a choice begins or continues."""
+    delta = _delta(choice)
+    calls = delta.get("tool_calls")
+    if not isinstance(calls, list):
+        return {0} if delta.get("function_call") else set()
+    numbers = [call.get("index") if isinstance(call, dict) else None for call in calls]
+    return {each if isinstance(each, int) else place for place, each in enumerate(numbers)}
+
+
 def text_of(choice: dict[str, Any]) -> str:
     """Return the text of a choice of either API, without its reasoning, which clients do not send back."""
     delta = choice.get("delta") or choice.get("message")

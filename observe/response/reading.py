@@ -38,7 +38,8 @@ class Reading:
     text. ``reasoning_tokens``: as the server counts them, else of the events that hold reasoning alone;
     ``hidden_tokens``: those that were not streamed. ``counted_from``: where ``output_tokens`` is from: the server's
     usage, the requested number that a finish reason says was reached, or one token an event. ``unread_keys``: keys of
-    deltas with something in them that nobody reads. ``has_ended``: the stream said that the answer is over.
+    deltas with something in them that nobody reads. ``visible_first``: when the first text came that is no reasoning.
+    ``num_tool_calls``: how many tools it called. ``has_ended``: the stream said that the answer is over.
     """
 
     event_stamps: list[int]
@@ -65,4 +66,6 @@ class Reading:
     hidden_tokens: int | None = None
     counted_from: Literal["usage", "max_tokens", "events"] | None = None
     unread_keys: tuple[str, ...] = ()
+    visible_first: int | None = None
+    num_tool_calls: int = 0
     has_ended: bool = False

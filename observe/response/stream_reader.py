@@ -25,11 +25,21 @@ from typing import Any, Literal
 
 import orjson
 
-from observe.response.delta import has_reasoning, has_text, plain_text, text_length, text_of, unread_keys
+from observe.response.delta import (
+    called_tools,
+    has_reasoning,
+    has_text,
+    plain_text,
+    text_length,
+    text_of,
+    unread_keys,
+)
+from observe.response.other_choices import OtherChoices
 from observe.response.reading import Reading, Reply, ServerTimings
 from observe.response.sse import SseParser
 from observe.response.stated_values import milliseconds, short_text, stated, token_count, token_ids
 from observe.response.text_reads import TextReads
+from observe.senders.request_kinds import AsCompletion
 from traces import quoted
 
 _loads = orjson.loads
@@ -43,7 +53,8 @@ class StreamReader:
     """Reads one streamed response blob by blob, so that the work can be sliced between other work.
 
     ``with_reply``: also the text, not only its times. ``asked``: the requested tokens, None if unknown. ``hide``
-    removes secrets from quoted text.
+    removes secrets from quoted text. ``as_completion``: how an event of another API is read as a completion's.
+    ``num_choices``: answers to the one prompt; tokens are those of all, events with text those of the first.
     """
 
     def __init__(
@@ -52,12 +63,17 @@ class StreamReader:
         streamed: bool = True,
         with_reply: bool = False,
         asked: int | None = None,
+        as_completion: AsCompletion | None = None,
+        num_choices: int = 1,
         hide: Callable[[str], str] = str,
     ) -> None:
-        self._hide = hide
+        self.hide = hide
         self._streamed = streamed
         self._with_reply = with_reply
-        self._asked = asked
+        self._asked = None if asked is None else asked * num_choices
+        self._as_completion = as_completion
+        self._num_choices = num_choices
+        self._others = OtherChoices() if num_choices > 1 and streamed else None
         self._num_bytes = 0
         self._unusable: set[str] = set()
         self._usage_fell = False
@@ -75,6 +91,7 @@ class StreamReader:
         self._fingerprint: str | None = None
         self._timings = ServerTimings()
         self._done = False
+        self._calls: set[int] = set()
         self._fault: str | None = None
 
     def take(self, blob: bytes, stamp: int, *, since: int | None = None) -> int:
@@ -113,15 +130,18 @@ class StreamReader:
         if output_tokens is not None and counted_from == "usage" and self._leaves_out(reasoning):
             output_tokens += reasoning or 0
         text = self._came
-        tokens = self._counted_tokens(output_tokens, hidden)
+        of_one = None if output_tokens is None else output_tokens // self._num_choices
+        tokens = self._counted_tokens(of_one, hidden)
         first = text.tokens_of_first_read(tokens)
-        by_text = None if first is not None else text.tokens_by_text((output_tokens or 0) - hidden)
+        by_text = None if first is not None else text.tokens_by_text((of_one or 0) - hidden)
         return Reading(
             event_stamps=self._stamps,
             event_tokens=tokens,
             num_token_chunks=text.num_events,
-            content_first=text.first_stamp if self._streamed else None,
-            last_token=text.last_stamp,
+            content_first=self._end_of_all(min, text.first_stamp) if self._streamed else None,
+            last_token=self._end_of_all(max, text.last_stamp),
+            visible_first=self._visible_first(),
+            num_tool_calls=len(self._calls),
             num_token_reads=text.num_reads,
             content_first_since=text.first_since if self._streamed else None,
             first_chunk_tokens=first if by_text is None else by_text,
@@ -143,6 +163,16 @@ class StreamReader:
             unusable=tuple(sorted(self._unusable)),
             has_ended=self._has_ended(),
         )
+
+    def _end_of_all(self, which: Callable[[list[int]], int], stamp: int | None) -> int | None:
+        """Return the first or last of the stamps of all choices with text; ``stamp``: that of the first choice."""
+        known = [stamp, *(() if self._others is None else self._others.stamps)]
+        return which([each for each in known if each is not None]) if any(known) else None
+
+    def _visible_first(self) -> int | None:
+        """Return when the first text came that is no reasoning; None of an answer in one piece, or without any."""
+        number = self._came.first_visible() if self._streamed else None
+        return None if number is None else self._stamps[number]
 
     def _possible_output(self) -> int | None:
         """Return the server's count of tokens, None if it exceeds both the requested number and the answer's bytes."""
@@ -166,7 +196,7 @@ class StreamReader:
         if counted is not None:
             return counted, "usage"
         is_contradicted = "completion_tokens" in self._unusable
-        if not is_whole or not num_events or not self._streamed or is_contradicted:
+        if not is_whole or not num_events or not self._streamed or is_contradicted or self._others:
             return None, None
         if self._finish_reason == "length" and self._asked and num_events <= self._asked:
             return self._asked, "max_tokens"
@@ -216,6 +246,20 @@ class StreamReader:
                 self._fault or f"event {number}: got {self._excerpt(payload)}, expected a JSON object"
             )
             return
+        self._take_parsed(event, stamp)
+
+    def take_whole(self, answer: dict[str, Any], stamp: int, *, num_bytes: int) -> None:
+        """Read an answer in one piece."""
+        self._num_bytes = num_bytes
+        self._take_parsed(answer, stamp)
+
+    def _take_parsed(self, event: dict[str, Any], stamp: int) -> None:
+        if self._as_completion is not None:
+            said = self._as_completion(event)
+            if isinstance(said, str):
+                self._fault = self._fault or self._quoted(said)
+                return
+            event = said
         if "error" in event or event.get("object") == "error":
             self._fault = self._fault or self._quoted(error_message(event))
         self._stamps.append(stamp)
@@ -231,6 +275,8 @@ class StreamReader:
         choice = choices[0] if isinstance(choices, list) and choices else None
         if not isinstance(choice, dict):
             return 0
+        if self._others is not None and not self._others.is_first(choice, stamp):
+            return 0
         self._finish_reason = self._text(choice, "finish_reason") or self._finish_reason
         if self._with_reply:
             self._said.append(text_of(choice))
@@ -245,6 +291,8 @@ class StreamReader:
         """Process a choice that is not text alone, and whose usage grew by ``step``; return its tokens."""
         self._unread |= unread_keys(choice)
         is_text, is_reasoning = has_text(choice), has_reasoning(choice)
+        if is_text:
+            self._calls |= called_tools(choice)
         if not step and not is_text and not is_reasoning:
             return 0
         self._came.add(
@@ -252,6 +300,7 @@ class StreamReader:
         )
         self._came.has_reasoning |= is_reasoning
         if not is_text and not is_reasoning:
+            self._came.silent.append(len(self._tokens))
             self._came.silent_tokens += step or 0
         return step
 
@@ -280,8 +329,9 @@ class StreamReader:
         total = self._count(usage, "completion_tokens")
         if total is None:
             return None
-        step = total - self._completion_tokens
-        self._completion_tokens = total
+        before = self._completion_tokens if self._others is None else self._others.before(event, total)
+        step = total - before
+        self._completion_tokens += step
         if step < 0:  # what the event carried is not known, and nothing was counted rightly before
             self._usage_fell = True
             return None
@@ -307,10 +357,10 @@ class StreamReader:
         return [0 if tokens == 0 else each for tokens in self._tokens]
 
     def _quoted(self, text: str | None) -> str | None:
-        return None if text is None else self._hide(text)
+        return None if text is None else self.hide(text)
 
     def _excerpt(self, payload: bytes) -> str:
-        text = self._hide(payload[:_QUOTED_FROM].decode("utf-8", "replace"))
+        text = self.hide(payload[:_QUOTED_FROM].decode("utf-8", "replace"))
         return quoted(text)
 
     def _has_ended(self) -> bool:

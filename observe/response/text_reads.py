@@ -16,7 +16,7 @@ CLEARLY = 3
 class TextReads:
     """The events so far. ``numbers``: their places among all events; stamps in ns.
 
-    ``silent_tokens``: tokens of events without any text, which usage alone counts. ``first_since``: where the first
+    ``silent``: events without any text, whose ``silent_tokens`` usage alone counts. ``first_since``: where the first
     event's read brought further ones, the earliest time at which it may have come; None where its stamp is its own.
     """
 
@@ -27,6 +27,7 @@ class TextReads:
     num_in_first_read: int = 0
     has_reasoning: bool = False
     silent_tokens: int = 0
+    silent: list[int] = field(default_factory=list)
     first_since: int | None = None
     _reasoning: list[int] = field(default_factory=list)
     _first_length: int = 0
@@ -56,6 +57,11 @@ class TextReads:
             self._first_length += length
         if is_reasoning:
             self._reasoning.append(number)
+
+    def first_visible(self) -> int | None:
+        """Return the place of the first event with text that is no reasoning; None where there is none."""
+        unseen = {*self._reasoning, *self.silent}
+        return next((number for number in self.numbers if number not in unseen), None)
 
     def tokens_of_first_read(self, tokens: Sequence[int | None]) -> int | None:
         """Return the tokens of the events in the first read; None where one is not counted, or there is no event."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import orjson
 
@@ -12,33 +12,26 @@ from traces import quoted
 
 
 def read_unstreamed(
-    blobs: Sequence[bytes],
-    last_stamp: int | None,
-    *,
-    whole: bool,
-    with_reply: bool = False,
-    asked: int | None = None,
-    hide: Callable[[str], str] = str,
+    reader: StreamReader, blobs: Sequence[bytes], last_stamp: int | None, *, whole: bool
 ) -> Reading:
-    """Return the body's reading. The time of the first token is not known; the last came with the last byte."""
+    """Return the body's reading by a reader that is not ``streamed``.
+
+    The time of the first token is not known; the last came with the last byte.
+    """
     body = b"".join(blobs)
-    reader = StreamReader(streamed=False, with_reply=with_reply, asked=asked, hide=hide)
     if not body or last_stamp is None or not whole:
         return reader.finish(last_stamp, whole=False)
-    fault = _fault(body, hide)
-    if fault is not None:
-        return reader.finish(last_stamp, whole=False, fault=fault)
-    reader.take(b"data: " + orjson.dumps(orjson.loads(body)) + b"\n\n", last_stamp)
-    return reader.finish(last_stamp, whole=False)  # an end that is not a stream's has no further meaning
-
-
-def _fault(body: bytes, hide: Callable[[str], str]) -> str | None:
     try:
         said = orjson.loads(body)
     except orjson.JSONDecodeError:
         said = None
     if not isinstance(said, dict):
-        start = hide(body[:4096].decode("utf-8", "replace"))
-        return f"body: got {quoted(start)}, expected a JSON object"
+        start = reader.hide(body[:4096].decode("utf-8", "replace"))
+        return reader.finish(
+            last_stamp, whole=False, fault=f"body: got {quoted(start)}, expected a JSON object"
+        )
     message = error_message(said)
-    return None if message is None else hide(message)
+    if message is not None:
+        return reader.finish(last_stamp, whole=False, fault=reader.hide(message))
+    reader.take_whole(said, last_stamp, num_bytes=len(body))
+    return reader.finish(last_stamp, whole=False)  # an end that is not a stream's has no further meaning

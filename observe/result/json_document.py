@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from observe.result.client_verdict import ClientWord, client_word, late_by_us
 from traces import (
+    ClientInfo,
     Goodput,
     Precision,
     finished_ok,
@@ -76,7 +77,18 @@ class ClientSummary(TypedDict):
     processes: list[dict[str, object]]
 
 
-class ObservedSummary(TypedDict):
+class _OfRequests(TypedDict):
+    """What a run was of (``ObservedSummary``)."""
+
+    api: str | None
+    prompt_token_throughput: float | None
+    num_inputs: int | None
+    input_throughput: float | None
+    num_choices: int | None
+    num_called_tools: int | None
+
+
+class ObservedSummary(_OfRequests):
     """The document itself. ``duration_us``: from the run's start to the last event of any request.
 
     A warm-up that was kept is left out of everything but ``num_warmup``, and the duration begins after it.
@@ -86,7 +98,10 @@ class ObservedSummary(TypedDict):
     answers that the server's max_model_len cut short. ``wave_us``: from a
     wave's first dispatch to its last token, over the waves all of whose requests are ok. ``findings``: what shows that
     the numbers are not the server's, by kind; their lines are among the notes. Output tokens per second are None where
-    an answer's tokens are not known.
+    an answer's tokens are not known. ``num_inputs``: of each request, where nothing is generated; ``input_throughput``:
+    of these per second. ``num_choices``: answers to each prompt, None one. ``num_called_tools``: ok answers that called
+    a tool, None where none could. ``ttfo_us``: from sending to the first text that is no reasoning, of answers that
+    have reasoning.
     """
 
     schema_version: int
@@ -105,7 +120,9 @@ class ObservedSummary(TypedDict):
     output_token_throughput: float | None
     prompt_tokens: Distribution
     output_tokens: Distribution
+    reasoning_tokens: Distribution
     ttft_us: Distribution
+    ttfo_us: Distribution
     ttft_from_due_us: Distribution
     e2e_us: Distribution
     itl_us: Distribution
@@ -152,8 +169,11 @@ def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = Non
         sending_us=_sending_us(trace, is_cut=len(trace) < len(whole)),
         request_throughput=_per_second(int(ok.sum()), duration_us),
         output_token_throughput=None if np.isnan(tokens) else _per_second(int(tokens), duration_us),
+        **_of_requests(trace, ok, duration_us),
         prompt_tokens=_distribution(prompt_tokens(trace)[ok].astype(np.float64)),
         output_tokens=_distribution(outputs[ok]),
+        reasoning_tokens=_distribution(trace.cells("reasoning_tokens").floats()[ok]),
+        ttfo_us=_distribution(ttfo_us(trace)),
         ttft_us=_distribution(metrics["ttft_us"].to_numpy(dtype=np.float64)),
         ttft_from_due_us=_distribution(metrics["ttft_from_due_us"].to_numpy(dtype=np.float64)),
         e2e_us=_distribution(metrics["e2e_us"].to_numpy(dtype=np.float64)),
@@ -175,6 +195,27 @@ def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = Non
         notes=_notes(whole, trace),
         interrupted=client is not None and bool(client.interrupted),
     )
+
+
+def _of_requests(trace: Trace, ok: NDArray[np.bool_], duration_us: int) -> _OfRequests:
+    """Return what depends on the API that was asked, and on what a request was."""
+    client = trace.header.client or ClientInfo()
+    called = trace.cells("num_tool_calls").is_known
+    inputs = client.num_inputs
+    return _OfRequests(
+        api=client.api,
+        prompt_token_throughput=_per_second(int(prompt_tokens(trace)[ok].sum()), duration_us),
+        num_inputs=inputs,
+        input_throughput=None if inputs is None else _per_second(inputs * int(ok.sum()), duration_us),
+        num_choices=client.num_choices,
+        num_called_tools=None if client.tools is None else int((called & ok).sum()),
+    )
+
+
+def ttfo_us(trace: Trace) -> Floats:
+    """Return the times from sending to the first text that is no reasoning, in µs; NaN where there is none."""
+    cells = [trace.cells(name).floats() for name in ("visible_first_time_us", "send_time_us")]
+    return np.where(finished_ok(trace), cells[0] - cells[1], np.nan)
 
 
 def _precision(trace: Trace, metrics: pd.DataFrame) -> Precision:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from observe.result.json_document import ClientSummary, Distribution, ObservedSummary
 from traces import AS_DRAWN, OVERLOADED, Attainment, Goodput, four_digits, precision_rows, tail_text
@@ -11,6 +11,7 @@ from traces.facts import AlignedRows, AnswerPart, TermRows, terminal_lines
 
 _SHOWN_ERRORS = 5
 _COLUMN = 9
+_LENGTHS: Final = ("prompt_tokens", "output_tokens", "reasoning_tokens")
 _STATUS_WORDS = {"cancelled": "cancelled as asked"}
 
 
@@ -31,7 +32,7 @@ def summary_parts(summary: ObservedSummary) -> list[AnswerPart]:
         ("rate", _rate_line(summary)),
         *_overload(summary),
         ("throughput", f"{four_digits(summary['request_throughput'])} requests/s"),
-        ("", f"{four_digits(summary['output_token_throughput'])} output tokens/s"),
+        *_throughput(summary),
         *_tail(summary),
         *_goodput_lines(summary["goodput"]),
         *_spec_decode_lines(summary["spec_decode"]),
@@ -41,6 +42,7 @@ def summary_parts(summary: ObservedSummary) -> list[AnswerPart]:
     ]
     rows = [
         ("TTFT, ms", summary["ttft_us"]),
+        ("TTFO, ms", summary["ttfo_us"]),
         ("TTFT from scheduled send, ms", summary["ttft_from_due_us"]),
         ("E2E, ms", summary["e2e_us"]),
         ("ITL, ms", summary["itl_us"]),
@@ -49,7 +51,7 @@ def summary_parts(summary: ObservedSummary) -> list[AnswerPart]:
         ("wave, ms", summary["wave_us"]),
     ]
     errors = [f"  {count:,} times: {message}" for message, count in _most_common(summary["errors"])]
-    lengths = [("prompt tokens", summary["prompt_tokens"]), ("output tokens", summary["output_tokens"])]
+    lengths = [(name.replace("_", " "), summary[name]) for name in _LENGTHS]
     shown = [(name, values, 1e3) for name, values in rows] + [(name, values, 1.0) for name, values in lengths]
     shown = [each for each in shown if each[1]["mean"] is not None]
     label = max((len(name) for name, _, _ in shown), default=0)
@@ -57,6 +59,17 @@ def summary_parts(summary: ObservedSummary) -> list[AnswerPart]:
     figures = AlignedRows([head, *(_row(*each) for each in shown)], [-label, *[_COLUMN] * 5])
     known = precision_rows(summary["p99_precision"])
     return [TermRows(facts), *errors, figures, *([TermRows(known)] if known else [])]
+
+
+def _throughput(summary: ObservedSummary) -> list[tuple[str, str]]:
+    """Return the lines of what came of a request: its tokens, or where it generates none its inputs."""
+    tools, inputs = summary["num_called_tools"], summary["num_inputs"]
+    if inputs is not None:
+        said = f"{four_digits(summary['input_throughput'])} inputs/s, {inputs:,} a request"
+        return [("", said), ("", f"{four_digits(summary['prompt_token_throughput'])} prompt tokens/s")]
+    choices = "" if summary["num_choices"] is None else f", {summary['num_choices']} answers a prompt"
+    lines = [("", f"{four_digits(summary['output_token_throughput'])} output tokens/s{choices}")]
+    return lines if tools is None else [*lines, ("tools", f"{tools:,} answers called one")]
 
 
 def _overload(summary: ObservedSummary) -> list[tuple[str, str]]:

@@ -7,18 +7,26 @@ import asyncio
 from observe.plan.send_plan import CutAfter
 from observe.response.stream_reader import StreamReader
 from observe.senders.exchange import Clock, Exchange, Sender
+from observe.senders.request_kinds import AsCompletion
 
 _SHORTEST_WAIT_S = 0.0005
 
 
-async def send_until_cut(sender: Sender, exchange: Exchange, cut: CutAfter, *, clock: Clock) -> None:
+async def send_until_cut(
+    sender: Sender,
+    exchange: Exchange,
+    cut: CutAfter,
+    *,
+    clock: Clock,
+    as_completion: AsCompletion | None = None,
+) -> None:
     """Send as ``sender`` does; close the connection at the cut, unless the answer is whole before.
 
     The exchange's failure is then ``cancelled``.
     """
     reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     if cut.tokens is not None:
-        exchange.watch = _TokenWatch(cut.tokens, reached)
+        exchange.watch = _TokenWatch(cut.tokens, reached, StreamReader(as_completion=as_completion))
     sending = asyncio.create_task(sender.send(exchange))
     try:
         await _until_cut(sending, reached, exchange, cut, clock=clock)
@@ -57,10 +65,10 @@ async def _until_cut(
 class _TokenWatch:
     """Reads an answer as it comes, and says when so many tokens of it were there."""
 
-    def __init__(self, tokens: int, reached: asyncio.Future[None]) -> None:
+    def __init__(self, tokens: int, reached: asyncio.Future[None], reader: StreamReader) -> None:
         self._tokens = tokens
         self._reached = reached
-        self._reader = StreamReader()
+        self._reader = reader
 
     def __call__(self, blob: bytes, stamp: int) -> None:
         """Take the bytes of one read."""

@@ -14,7 +14,6 @@ from observe.plan.chains import Chain
 from observe.plan.conversations import Conversation, Replies
 from observe.plan.send_plan import SendPlan
 from observe.run.branching_session import SessionUnderWay
-from observe.run.cuts import send_until_cut
 from observe.run.in_flight_counts import InFlightCounter
 from observe.run.pacer import Pacer
 from observe.run.run_counts import Progress
@@ -321,7 +320,12 @@ class LoadRun:
         if cut is None:
             await self._sender.send(request.exchange)
         else:
-            await send_until_cut(self._sender, request.exchange, cut, clock=self._clock)
+            from observe.run.cuts import send_until_cut
+
+            as_completion = self._plan.shape.as_completion
+            await send_until_cut(
+                self._sender, request.exchange, cut, clock=self._clock, as_completion=as_completion
+            )
 
     def _pause_s(self, request: SentRequest) -> float:
         """Return the wait before the next attempt; count each Retry-After that is cut."""

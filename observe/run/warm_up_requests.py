@@ -15,7 +15,6 @@ from observe.plan.send_plan import SendPlan, make_plan
 from observe.run.dispatch import LoadRun
 from observe.run.run_counts import Progress
 from observe.senders.choose_sender import open_sender
-from observe.senders.endpoint import PATHS
 from observe.senders.exchange import monotonic_ns
 from observe.settings import Settings, WarmUp
 from traces import ClosedLoop, has_tree, select_rows, whole_hashes
@@ -35,7 +34,7 @@ async def warm_up(
 
     ``salt`` is not the run's: none of the run's prompts finds itself in the server's cache.
     """
-    sender = open_sender(settings.endpoint, PATHS[settings.api])
+    sender = open_sender(settings.endpoint, settings.kind.path)
     until_ns = monotonic_ns() + round(settings.warmup.seconds * 1e9)
     try:
         for lap in count():

@@ -6,11 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 from urllib.parse import urlsplit
 
+from observe.senders.request_kinds import KINDS
 from traces import ConfigError, quoted
-from traces.strict.arguments import ANY_TEXT, OfClass, OneOf, check_argument, takes
+from traces.strict.arguments import ANY_TEXT, OfClass, check_argument, takes
 from traces.strict.secrets import (
     KEY_VARIABLES,
     STARS,
@@ -22,10 +23,6 @@ from traces.strict.secrets import (
     url_secrets,
 )
 
-Api = Literal["completions", "chat"]
-
-PATHS: dict[Api, str] = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
-API: Final = OneOf(tuple(PATHS))
 HEADERS: Final = OfClass(("list", "tuple"), "a list of texts, each 'Name: value'")
 
 
@@ -136,7 +133,7 @@ def _base_url(url: str) -> str:
     if parts.query or parts.fragment:
         raise ConfigError(f"--url: got {_shown(url)}, expected no query and no fragment")
     path = parts.path.rstrip("/")
-    for tail in (*PATHS.values(), "/v1"):
+    for tail in (*(kind.path for kind in KINDS.values()), "/v1"):
         path = path.removesuffix(tail)
     return f"{parts.scheme}://{parts.netloc}{path}"
 

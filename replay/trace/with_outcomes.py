@@ -118,6 +118,8 @@ OBSERVED_ONLY = (
     "first_token_early_us",
     "reasoning_tokens",
     "hidden_tokens",
+    "visible_first_time_us",
+    "num_tool_calls",
     "cached_input_tokens",
     "dispatch_lag_us",
     "connection_wait_us",

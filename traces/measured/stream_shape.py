@@ -109,13 +109,20 @@ def text_events(trace: Trace) -> TextEvents:
     return TextEvents(request=request[order], time_us=time[order], num_tokens=num_tokens[order])
 
 
+def tokens_of_choice(trace: Trace) -> Float64s:
+    """Return each answer's tokens; where a prompt has several answers (``n``), those of one: their mean."""
+    client = trace.header.client
+    number = 1 if client is None else client.num_choices or 1
+    return trace.cells("output_tokens").floats() / number
+
+
 def stream_shape(trace: Trace, events: TextEvents | None = None) -> StreamShape:
     """Return the shape of each answer; of a simulated trace, or a workload, all is as it should be.
 
     ``events``: its ``text_events``, where the caller has them.
     """
     num = len(trace)
-    output, hidden = trace.cells("output_tokens").floats(), trace.cells("hidden_tokens").floats()
+    output, hidden = tokens_of_choice(trace), trace.cells("hidden_tokens").floats()
     hidden = np.where(np.isnan(hidden), 0.0, hidden)
     if trace.header.mode != "real":
         return _as_it_should_be(num, hidden)

@@ -15,6 +15,7 @@ from traces.strict.lazy_door import homes_of, opened
 
 if TYPE_CHECKING:
     from traces.workload.basics import DEFAULT_SEED as DEFAULT_SEED
+    from traces.workload.basics import Api as Api
     from traces.workload.basics import ArrivalProcess as ArrivalProcess
     from traces.workload.cancellation import Cancellation as Cancellation
     from traces.workload.cancellation import CancelOptions as CancelOptions
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
 
 _HOMES = homes_of(
     {
-        "traces.workload.basics": "ArrivalProcess DEFAULT_SEED",
+        "traces.workload.basics": "Api ArrivalProcess DEFAULT_SEED",
         "traces.workload.cancellation": "Cancellation CancelOptions with_cancellations",
         "traces.workload.contradictions": "can_scale check_options check_output",
         "traces.workload.draw": "unit_gaps",

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Final, Literal
 
 ArrivalProcess = Literal["poisson", "constant", "gamma", "weibull"]
+Api = Literal[
+    "completions", "chat", "responses", "embeddings", "pooling", "classify", "rerank", "score"
+]  # observe.senders.request_kinds has an entry for each
 
 DEFAULT_SEED: Final = 42
 DEFAULT_NUM_REQUESTS: Final = 100

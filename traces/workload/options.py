@@ -24,10 +24,10 @@ from traces.workload.basics import (
     DEFAULT_NUM_REQUESTS,
     DEFAULT_NUM_WAVES,
     DEFAULT_SEED,
+    Api,
     ArrivalProcess,
 )
 
-Api = Literal["completions", "chat"]
 PresetName = Literal["chatbot", "contentgen", "summarization", "multidoc"]
 
 DEFAULT_TOKENS: Final = {"": 512, "_stdev": 256, "_min": 2, "_max": 7000}

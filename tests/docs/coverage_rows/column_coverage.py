@@ -112,6 +112,7 @@ COLUMN_COVERAGE: Final[Mapping[str, Coverage]] = {
     **_each("left out", "of a client's connection", "num_token_reads", "first_chunk_tokens"),
     **_each("left out", "of a client's connection", "first_token_early_us"),
     **_each("left out", "simulated as any other output", "reasoning_tokens", "hidden_tokens"),
+    **_each("left out", "simulated as any other output", "visible_first_time_us", "num_tool_calls"),
     **_each("left out", "of a client's connection", "connection_wait_us", "dispatch_lag_us", "error_message"),
     "cached_input_tokens": Coverage("left out", "the simulator's own count is num_cached_tokens"),
 }

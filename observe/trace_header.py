@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -180,8 +180,7 @@ def _client_of_run(
     asked = due_pace(ready.plan, progress) if is_cut else asked_pace(ready.plan)
     done = replace(
         client,
-        token_counts=_token_counts(executor.answer_counts),
-        num_without_usage=_num_without_usage(executor.answer_counts) or None,
+        **(_counts(executor.answer_counts) if settings.kind.generates else {}),
         num_held_back=progress.num_held_back if settings.limits.max_concurrency else None,
         num_retried=progress.num_retried if settings.limits.max_retries else None,
         in_flight_asked=asked_in_flight(ready.plan),
@@ -231,6 +230,12 @@ def _token_counts(answer_counts: AnswerCounts) -> str | None:
     if len(present) == 1:
         return present[0][1]
     return "; ".join(f"{words} ({count} requests)" for count, words in present) or None
+
+
+def _counts(answer_counts: AnswerCounts) -> dict[str, Any]:
+    """Return how the answers' tokens were counted: fields of the client's part."""
+    number = _num_without_usage(answer_counts) or None
+    return {"token_counts": _token_counts(answer_counts), "num_without_usage": number}
 
 
 def _num_without_usage(answer_counts: AnswerCounts) -> int:

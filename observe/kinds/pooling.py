@@ -78,7 +78,7 @@ def as_inputs(workload: Trace, api: Api, *, num_inputs: int) -> Trace:
     if num_inputs > 1 and workload.cells("prefix_hashes").is_known.any():
         raise TraceError("--batch-inputs: got a workload of block hashes, expected one input a request")
     number = len(workload)
-    rest = workload.without_columns("output_tokens", "cancel_after_tokens", "images", "guided")
+    rest = workload.without_columns("cancel_after_tokens", "images", "guided")
     if num_inputs > 1:
         for name in ("input_tokens", "prefix_length"):
             cells = rest.cells(name)
@@ -88,4 +88,4 @@ def as_inputs(workload: Trace, api: Api, *, num_inputs: int) -> Trace:
                     for value, known in zip(cells.values.tolist(), cells.is_known.tolist(), strict=True)
                 ]
                 rest = rest.with_columns(**{name: values})
-    return rest.with_columns(max_tokens=[1] * number)
+    return rest.with_columns(output_tokens=[None] * number, max_tokens=[1] * number)

@@ -95,12 +95,14 @@ def _is_call(item: object) -> bool:
 
 
 def _end(response: dict[str, Any], message: Mapping[str, object] | None = None) -> dict[str, Any]:
-    """Return the last event: why the answer ended, and its usage."""
+    """Return why an answer ended, and its usage; with the ``message`` of one that came in one piece."""
     why = response.get("incomplete_details")
     reason = why.get("reason") if isinstance(why, dict) else None
     is_cut = response.get("status") == "incomplete"
     finish = "length" if reason == "max_output_tokens" or (is_cut and reason is None) else reason or "stop"
-    said: dict[str, Any] = {"choices": [{"delta": dict(message or {}), "finish_reason": finish}]}
+    said: dict[str, Any] = {"finish_reason": finish}
+    if message is not None:
+        said["choices"] = [{"message": dict(message)}]
     usage = response.get("usage")
     if isinstance(usage, dict):
         said["usage"] = {

@@ -15,7 +15,7 @@ from traces.strict.arguments import OneOf
 from traces.workload import Api
 
 AsCompletion: TypeAlias = Callable[[dict[str, Any]], dict[str, Any] | str]
-"""Returns an event or an answer as a completion's, or why it is none."""
+"""Returns an event or an answer as a completion's, or why it is none; ``finish_reason`` may be beside the choices."""
 
 
 class KindModule(Protocol):

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from observe import Settings, observe_with, parse_endpoint
 from observe.observation import Observation
+from tests.observe import kind_answers
 from traces import Trace
 
 Fault = Literal[
@@ -39,6 +40,9 @@ Fault = Literal[
     "enormous line",
     "tools only",
     "endless",
+    "fewer results",
+    "empty results",
+    "no object",
 ]
 METRICS = """\
 # HELP vllm:num_preemptions_total Preemptions.
@@ -92,6 +96,10 @@ class Behaviour:
     retry_after: str | None = None
     names_tokens: bool = True
     reasoning: bool = False
+    num_reasoning: int = 0
+    """The first events of a chat or a response that are reasoning."""
+    num_calls: int = 0
+    """The tools that a response calls."""
     extras: bool = True
     fewer_tokens: int = 0
     new_fingerprint_from: int | None = None
@@ -159,7 +167,7 @@ class FakeServer:
         }
         body = await reader.readexactly(int(headers.get("content-length", "0")))
         self.asked.append(path)
-        if path in ("/v1/completions", "/v1/chat/completions"):
+        if path in ("/v1/completions", "/v1/chat/completions") or path in kind_answers.PATHS:
             number = len(self.requests)
             received = Received(
                 number=number,
@@ -174,6 +182,9 @@ class FakeServer:
             async with self._arrivals:
                 self._arrivals.notify_all()
             self.on_request(received)
+            if path in kind_answers.PATHS:
+                await self._answer_kind(writer, received)
+                return True
             return await Answering(self, writer, received).answer()
         status, answer = self._answer_question(path, json.loads(body) if body else {})
         if self.echo_headers:
@@ -181,6 +192,37 @@ class FakeServer:
         writer.write(whole_answer(status, answer))
         await writer.drain()
         return True
+
+    async def _answer_kind(self, writer: asyncio.StreamWriter, received: Received) -> None:
+        """Answer a request that is no completion."""
+        behaviour, path = self.behaviour, received.path
+        hit = behaviour.fault_on is None or received.number in behaviour.fault_on
+        prompt = received.body.get("input")
+        if behaviour.text_prompts_only and isinstance(prompt, list) and not isinstance(prompt[0], str | dict):
+            writer.write(whole_answer(422, "input: expected a string"))
+        elif behaviour.fault == "status 500" and hit:
+            writer.write(whole_answer(500, '{"error": {"message": "boom"}}'))
+        elif path == "/v1/responses":
+            await kind_answers.write_response(
+                writer,
+                received.body,
+                ttft_s=behaviour.ttft_s,
+                itl_s=behaviour.itl_s,
+                reasoning=behaviour.num_reasoning,
+                calls=behaviour.num_calls,
+                fails=behaviour.fault == "error event" and hit,
+            )
+        else:
+            await asyncio.sleep(behaviour.ttft_s)
+            missing, empty = (
+                behaviour.fault == "fewer results" and hit,
+                behaviour.fault == "empty results" and hit,
+            )
+            said = kind_answers.pooled(path, received.body, missing=int(missing), empty=empty)
+            writer.write(
+                whole_answer(200, "[]" if behaviour.fault == "no object" and hit else json.dumps(said))
+            )
+        await writer.drain()
 
     def _echo(self, path: str, headers: dict[str, str], status: int, answer: str) -> tuple[int, str]:
         """Say again, in answers about the server, what the client sent for it alone."""
@@ -452,15 +494,17 @@ class Answering:
             if done <= behaviour.hidden:
                 pause += behaviour.itl_s
                 continue
-            choice = self._choice("x" * step, first=is_first)
+            choice = self._choice("x" * step, first=is_first or done <= behaviour.num_reasoning)
             if self._names_tokens:
                 choice["token_ids"] = [self._token_id(number) for number in range(done - step, done)]
                 self.received.token_ids += choice["token_ids"]
             choice["finish_reason"] = (self.reason or "length") if done == self.total else None
-            events.append((self._event(choice, done), pause))
+            for index in range(self.received.body.get("n", 1)):
+                events.append((self._event({**choice, "index": index}, done), 0.0 if index else pause))
             pause = behaviour.itl_s
         if behaviour.usage != "never":
             usage: dict[str, Any] = {"prompt_tokens": self.prompt, "completion_tokens": self.total}
+            usage["completion_tokens"] *= self.received.body.get("n", 1)
             if behaviour.usage == "zeros":
                 usage = {"prompt_tokens": 0, "completion_tokens": 0}
             elif behaviour.extras:
@@ -491,7 +535,7 @@ class Answering:
         if not self.chat:
             return {"text": text}
         role = {"role": "assistant"} if first and self.behaviour.role == "with" else {}
-        if self.behaviour.reasoning and first:
+        if (self.behaviour.reasoning or self.behaviour.num_reasoning) and first:
             said: object = text
             if self.behaviour.reasoning_key == "reasoning_details":
                 said = [{"type": "reasoning.text", "text": text}]

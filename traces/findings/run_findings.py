@@ -14,7 +14,7 @@ from traces.findings.saturation import saturation_of
 from traces.findings.warm_cache import warm_cache
 from traces.header import RunFinding
 from traces.measured.finish_reasons import failure_status
-from traces.measured.stream_shape import StreamShape, stream_shape
+from traces.measured.stream_shape import StreamShape, stream_shape, tokens_of_choice
 from traces.metrics import finished_ok, prompt_tokens
 from traces.units import shown_time
 from traces.warm_up import without_warmup
@@ -162,11 +162,12 @@ def _short(trace: Trace) -> list[RunFinding]:
     )
     free = trace.cells("guided").values | (trace.cells("length_capped").values & has_no_room)
     judged = finished_ok(trace) & got.is_known & asked.is_known & ~free
-    short = judged & (got.values < asked.values)
+    own = tokens_of_choice(trace)
+    short = judged & (own < asked.values)
     num, of = int(short.sum()), int(judged.sum())
     if not num:
         return []
-    share = float(got.values[short].sum() / asked.values[short].sum())
+    share = float(own[short].sum() / asked.values[short].sum())
     text = (
         f"{num:,} of {of:,} answers are shorter than asked, {share:.0%} of the tokens, although ignore_eos was sent: "
         "the server does not keep to it, and the load is not the one that was asked for"
@@ -219,6 +220,8 @@ def _cold(trace: Trace) -> list[RunFinding]:
 def _no_usage(trace: Trace) -> list[RunFinding]:
     ok, client = finished_ok(trace), trace.header.client
     unknown = int((ok & ~trace.cells("output_tokens").is_known).sum())
+    if client is not None and client.num_inputs is not None:
+        return []  # nothing was generated
     stated = 0 if client is None else client.num_without_usage or 0
     num, of = max(unknown, stated), int(ok.sum())
     if not num:

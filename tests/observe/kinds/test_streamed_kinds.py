@@ -1,0 +1,129 @@
+"""Responses, reasoning, tools and several choices: what is sent, and which times and tokens are whose."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from observe.kinds import responses
+from observe.response.stream_reader import StreamReader
+from observe.result.json_document import summarize_observed
+from observe.result.summary_table import table
+from observe.settings import ToolUse
+from tests.observe.servers import Behaviour, observed, serving
+from tests.observe.workloads import every, only_error, statuses, workload
+
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+TOOLS = ToolUse(name="tools.json", tools=(TOOL,), choice="look")
+SLOW = {"ttft_s": 0.03, "itl_s": 0.01}
+
+
+async def test_a_response_is_measured_as_a_chat_is() -> None:
+    async with serving(Behaviour(**SLOW, num_reasoning=2)) as server:  # type: ignore[arg-type]  # floats
+        seen = await observed(server, workload(every(2000, 3), output_tokens=6), api="responses")
+        body = server.requests[-1].body
+    assert body["max_output_tokens"] == 6 and body["stream"] is True and body["store"] is False
+    assert isinstance(body["input"][0]["content"], str)
+    assert not {"messages", "max_tokens", "stream_options", "min_tokens"} & set(body)
+    trace = seen.trace
+    assert statuses(trace) == ["ok"] * 3
+    for name, value in {"output_tokens": 6, "reasoning_tokens": 2, "cached_input_tokens": 4}.items():
+        assert list(trace.column(name)) == [value] * 3
+    assert list(trace.column("finish_reason")) == ["length"] * 3
+    assert list(trace.column("num_token_chunks")) == [6] * 3
+    summary = summarize_observed(trace)
+    assert 30_000 <= (summary["ttft_us"]["mean"] or 0) < (summary["ttfo_us"]["mean"] or 0) - 15_000
+    assert (summary["tpot_us"]["mean"] or 0) >= 9_000
+    assert "TTFO, ms" in table(summary) and "reasoning tokens" in table(summary)
+
+
+async def test_a_response_that_fails_is_a_failed_request_and_one_in_one_piece_is_whole() -> None:
+    async with serving(Behaviour(fault="error event", fault_on=frozenset({1}), tokenize=True)) as server:
+        seen = await observed(server, workload(every(1000, 2)), api="responses", probe=False)
+    assert "engine died" in only_error(seen.trace)
+    async with serving() as server:
+        seen = await observed(server, workload(every(1000, 2)), api="responses", streaming=False)
+    assert statuses(seen.trace) == ["ok", "ok"] and list(seen.trace.column("output_tokens")) == [5, 5]
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_reasoning_has_a_first_visible_token_of_its_own(api: str) -> None:
+    async with serving(Behaviour(**SLOW, num_reasoning=3)) as server:  # type: ignore[arg-type]
+        seen = await observed(server, workload(every(2000, 2), output_tokens=6), api=api)
+    later = seen.trace.column("visible_first_time_us") - seen.trace.column("content_first_time_us")
+    assert all(25_000 <= each < 200_000 for each in later)  # three gaps of 10 ms
+    assert list(seen.trace.column("reasoning_tokens")) == [3, 3]
+
+
+async def test_an_answer_without_reasoning_has_no_first_visible_time() -> None:
+    async with serving() as server:
+        seen = await observed(server, workload(every(1000, 2)), api="chat")
+    assert seen.trace.column("visible_first_time_us").isna().all()
+    assert "TTFO" not in table(summarize_observed(seen.trace))
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_tools_are_sent_and_answers_that_call_one_are_counted(api: str) -> None:
+    behaviour = Behaviour(fault="tools only", fault_on=frozenset({0, 2}), num_calls=2)
+    async with serving(behaviour) as server:
+        seen = await observed(server, workload(every(1000, 3)), api=api, tools=TOOLS, probe=False)
+        body = server.requests[-1].body
+    called = [TOOL, {"type": "function", "function": {"name": "look"}}]
+    if api == "responses":
+        called = [{"type": "function", **each["function"]} for each in called]  # type: ignore[dict-item]
+    assert [*body["tools"], body["tool_choice"]] == called
+    assert "ignore_eos" not in body and "min_tokens" not in body
+    calls = seen.trace.column("num_tool_calls").fillna(0)
+    assert statuses(seen.trace) == ["ok"] * 3
+    summary = summarize_observed(seen.trace)
+    assert list(calls) == ([2, 2, 2] if api == "responses" else [1, 0, 1])[: len(calls)] or api == "chat"
+    assert summary["num_called_tools"] == int((calls > 0).sum()) > 0
+    assert f"{summary['num_called_tools']} answers called one" in table(summary)
+
+
+@pytest.mark.parametrize("usage", ["each", "last"])
+@pytest.mark.parametrize("api", ["completions", "chat"])
+async def test_choices_count_together_and_gaps_are_of_the_first(api: str, usage: str) -> None:
+    behaviour = Behaviour(**SLOW, usage=usage)  # type: ignore[arg-type]  # one of its words
+    async with serving(behaviour) as server:
+        seen = await observed(server, workload(every(2000, 3), output_tokens=6), api=api, num_choices=4)
+        body = server.requests[-1].body
+    assert (body["n"], body["temperature"]) == (4, 1)
+    trace = seen.trace
+    assert list(trace.column("output_tokens")) == [24] * 3
+    assert trace.column("length_capped").isna().all()
+    summary = summarize_observed(trace)
+    assert summary["num_choices"] == 4 and ", 4 answers a prompt" in table(summary)
+    assert 30_000 <= (summary["ttft_us"]["mean"] or 0) < 100_000
+    for name in ("itl_us", "tpot_us"):
+        assert 9_000 <= (summary[name]["mean"] or 0) < 30_000, (
+            "a choice's own: not a quarter, and not of its steps"
+        )
+    assert not [note for note in summary["notes"] if "more or fewer tokens" in note]
+
+
+def test_choices_that_end_at_different_times_end_with_the_last() -> None:
+    reader = StreamReader(num_choices=2, asked=3)
+    for stamp, index, tokens in ((10, 1, 1), (20, 0, 1), (30, 0, 2), (40, 1, 2), (50, 1, 3)):
+        choice: dict[str, Any] = {"index": index, "text": "x", "finish_reason": None}
+        said = {"choices": [choice], "usage": {"completion_tokens": tokens}}
+        reader.take(b"data: " + json.dumps(said).encode() + b"\n\n", stamp)
+    end = {"choices": [{"index": 0, "text": "", "finish_reason": "stop"}]}
+    reader.take(b"data: " + json.dumps(end).encode() + b"\n\n", 55)
+    reader.take(b'data: {"choices": [], "usage": {"completion_tokens": 5}}\n\ndata: [DONE]\n\n', 60)
+    found = reader.finish(60, whole=True)
+    assert (found.content_first, found.last_token, found.output_tokens) == (10, 50, 5)
+    assert [tokens for tokens in found.event_tokens if tokens] == [1, 1]
+
+
+def test_every_other_event_of_a_response_is_empty() -> None:
+    for kind in ("response.in_progress", "response.content_part.done", "response.output_text.done", None, 5):
+        assert responses.read({"type": kind, "text": "all of it"}) == {}
+    assert "error" in responses.read({"type": "error", "message": "boom"})
+    assert (
+        responses.read({"object": "response", "output": None}) == "output: got none, expected a list of items"
+    )
+    stopped = responses.read({"type": "response.completed", "response": {"status": "completed"}})
+    assert isinstance(stopped, dict) and stopped["finish_reason"] == "stop"

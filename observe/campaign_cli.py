@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,25 +19,37 @@ from observe.run.panel import show
 from traces import ConfigError
 from traces.facts import AlignedRows, AnswerPart, PastedForm, say_json, say_pasted, terminal_lines
 from traces.strict.tell import say, tell
-from traces.workload import limit_note, seed_of
+from traces.workload import limit_note, seed_of, with_cancellations
 
 if TYPE_CHECKING:
     from observe.observation import Observation
     from observe.options import ListOptions
     from observe.settings import Settings
-    from traces.workload import WorkloadOptions
+    from traces.workload import Cancellation, WorkloadOptions
 
 _MINUTE_S = 60.0
 
 
 async def observe_list(
-    workload: WorkloadOptions, settings: Settings, *, options: ListOptions, folder: Path, overwrite: bool
+    workload: WorkloadOptions,
+    settings: Settings,
+    *,
+    options: ListOptions,
+    cuts: Cancellation | None,
+    folder: Path,
+    overwrite: bool,
 ) -> list[Outcome]:
-    """Run the list into ``folder``; return the result of each load that was begun.
+    """Run the list into ``folder``, with requests cut by ``cuts``; return the result of each load that was begun.
 
     Raises ConfigError where the list cannot be made, typer.Abort where the user does not want it.
     """
-    loads = await _loads(workload, settings, options=options)
+    seed = seed_of(workload)
+    loads = [
+        replace(load, requests=with_cancellations(load.requests, cuts, seed=seed))
+        for load in await _loads(workload, settings, options=options)
+    ]
+    ends = accumulate(len(load.requests) for load in loads)
+    num_before = {load.name: end - len(load.requests) for load, end in zip(loads, ends, strict=True)}
     for load in loads:
         if (limit := limit_note(load.requests)) is not None:
             tell(f"observe: {load.name}: {limit}")
@@ -43,11 +57,14 @@ async def observe_list(
     if options.repeat is not None:
         from observe.repeats.repeat_blocks import in_blocks
 
-        loads = in_blocks(loads, options.repeat, seed=seed_of(workload))
+        loads = in_blocks(loads, options.repeat, seed=seed)
 
     async def observe(load: ListedLoad, stem: Path) -> Observation:
+        own = settings
+        if settings.texts is not None:  # a load's texts are none of those before it: no cache knows them
+            own = replace(settings, texts=replace(settings.texts, num_before=num_before[load.name]))
         return await observe_with(
-            load.requests, settings, output=stem, display=show(), tell=_tell_line, handle_signals=True
+            load.requests, own, output=stem, display=show(), tell=_tell_line, handle_signals=True
         )
 
     return await run_loads(

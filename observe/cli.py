@@ -55,8 +55,8 @@ def observe(
     settings = answers.kinds.applied(settings)
     workload = answers.texts.without_bounds(workload)
     starts, cuts = _starts(sessions, workload, several), limits.cancel.asked()
-    if cuts is not None and several.is_asked_for:
-        raise ConfigError("--cancel-share: cannot be combined with --plan, --sweep or --find-capacity")
+    if cuts is not None and (several.plan is not None or several.find.find_capacity):
+        raise ConfigError("--cancel-share: cannot be combined with --plan or --find-capacity")
     if cuts is not None and cuts.unit == "tokens" and answers.no_streaming:
         raise ConfigError(
             "--cancel-after: got tokens with --no-streaming, which brings all at once; expected a time"
@@ -73,7 +73,9 @@ def observe(
         return
     slo_us = parse_slo(record.slo, tell=tell_note) if record.slo is not None else {}
     if several.is_asked_for:
-        observe_loads(workload, settings, options=several, folder=server.output, slo_us=slo_us, files=files)
+        observe_loads(
+            workload, settings, options=several, cuts=cuts, folder=server.output, slo_us=slo_us, files=files
+        )
     else:
         observe_once(
             workload, settings, starts=starts, cuts=cuts, output=server.output, slo_us=slo_us, files=files
@@ -94,7 +96,8 @@ def _check_forms(answers: AnswerOptions, several: ListOptions, files: TraceFileO
         raise ConfigError("--prompt-salt: cannot be combined with --repeat: each run has new prompts")
     if answers.texts.texts is not None:
         raise ConfigError(
-            "--texts: cannot be combined with --repeat: the server's prefix cache has the texts of the run before"
+            "--texts: cannot be combined with --repeat: the server's prefix cache has the texts of the run before, and "
+            "others have other lengths"
         )
 
 

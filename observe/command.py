@@ -104,6 +104,7 @@ def observe_loads(
     settings: Settings,
     *,
     options: ListOptions,
+    cuts: Cancellation | None,
     folder: Path,
     slo_us: Mapping[str, float],
     files: TraceFileOptions,
@@ -115,7 +116,9 @@ def observe_loads(
         )
     _tell_clipping(workload)
     outcomes = run_on_fastest_loop(
-        lambda: observe_list(workload, settings, options=options, folder=folder, overwrite=files.overwrite)
+        lambda: observe_list(
+            workload, settings, options=options, cuts=cuts, folder=folder, overwrite=files.overwrite
+        )
     )
     if options.repeat is None:
         report_list(outcomes, slo_us=slo_us, as_json=files.as_json, form=files.form)

@@ -122,13 +122,14 @@ class TextColumns:
 class TextSource:
     """Where a run's texts come from. Lengths in tokens; those of ``prompt``, ``output`` and ``total`` are bounds.
 
-    ``seed``: texts are taken in an order drawn by it. ``drawn_outputs``: answers are as long as the workload says, not
-    as long as the data set's.
+    ``seed``: texts are taken in an order drawn by it, those of earlier loads (``num_before``) left out.
+    ``drawn_outputs``: answers are as long as the workload says, not as long as the data set's.
     """
 
     path: Path
     columns: TextColumns | None = None
     seed: int
+    num_before: int = 0
     drawn_outputs: bool = False
     prompt: tuple[int, int | None] = (1, None)
     output: tuple[int, int | None] = (1, None)

@@ -78,7 +78,7 @@ def as_inputs(workload: Trace, api: Api, *, num_inputs: int) -> Trace:
     if num_inputs > 1 and workload.cells("prefix_hashes").is_known.any():
         raise TraceError("--batch-inputs: got a workload of block hashes, expected one input a request")
     number = len(workload)
-    rest = workload.without_columns("cancel_after_tokens", "images", "guided")
+    rest = workload.without_columns("streaming", "cancel_after_tokens", "images", "guided")
     if num_inputs > 1:
         for name in ("input_tokens", "prefix_length"):
             cells = rest.cells(name)

@@ -35,11 +35,13 @@ def refuse_output_options(
     given += [name for name in _OF_ANSWERS if getattr(answers, name)]
     if several.plan is not None:
         given.append("plan")
+    if several.resume:
+        given.append("resume")
     if cuts is not None and cuts.unit == "tokens":
         given.append("cancel_after")
     if given:
         raise ConfigError(
-            f"{flag(given[0])}: cannot be combined with --api {settings.api}: no tokens are generated"
+            f"{flag(given[0])}: cannot be combined with --api {settings.api}, which generates no tokens"
         )
     for name in _LIMIT.findall((record.slo or "").lower()):
         if not name.startswith("e2e"):

@@ -1,4 +1,4 @@
-"""A data set of texts: ShareGPT's JSON, JSON lines, CSV, Parquet, a folder of these or of the ``datasets`` library.
+"""A data set of texts: ShareGPT's JSON, JSON lines, CSV, Parquet, lines, a folder of these or of ``datasets``.
 
 A record becomes what a client sends, and the answer that was given to it:
 
@@ -8,7 +8,7 @@ A record becomes what a client sends, and the answer that was given to it:
 * the ``body`` of a request of a batch API: its messages or prompt.
 
 ``answer``, ``response``, ``completion``, ``output`` or ``chosen`` is the answer, ``output_tokens`` or ``max_tokens``
-its length. A record without a text is left out.
+its length. A record without a text is left out. A line of a ``.txt`` file is a prompt as it stands.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ _ROLES: Final = {
     "bard": "assistant",
 }
 _KNOWN_ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool"})
-_SUFFIXES: Final = (".json", ".jsonl", ".ndjson", ".csv", ".parquet", ".gz")
+_SUFFIXES: Final = (".json", ".jsonl", ".ndjson", ".csv", ".parquet", ".txt", ".gz")
 _OF_LIBRARY: Final = ("state.json", "dataset_dict.json")
 """What ``save_to_disk`` of the ``datasets`` library leaves in its folder."""
 EXPECTED: Final = (
-    "expected texts: ShareGPT's JSON, JSON lines, a CSV or Parquet file with prompts, or a folder of them"
+    "expected texts: ShareGPT's JSON, JSON lines, a CSV or Parquet file with prompts, a prompt a line in a .txt file, "
+    "or a folder of them"
 )
 
 
@@ -181,7 +182,19 @@ def _records(path: Path) -> Iterator[object]:
 def _of_file(path: Path) -> Iterator[object]:
     if path.suffix in (".csv", ".parquet"):
         return _of_table(path)
-    return _of_json(path)
+    return _of_plain_lines(path) if path.name.endswith((".txt", ".txt.gz")) else _of_json(path)
+
+
+def _of_plain_lines(path: Path) -> Iterator[object]:
+    """Yield the lines that say something. Raises TraceError for bytes that are no UTF-8."""
+    content = read_bytes(path, expected=EXPECTED.removeprefix("expected "))
+    try:
+        lines = content.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as fault:
+        raise TraceError(
+            f"--texts: got a byte that is no UTF-8 ({fault.start}), expected text ({path})"
+        ) from fault
+    yield from (line for line in lines if line.strip())
 
 
 def _of_json(path: Path) -> Iterator[object]:

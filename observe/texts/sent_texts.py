@@ -39,19 +39,23 @@ class SentTexts:
 async def choose_texts(workload: Trace, source: TextSource, *, counts: TokenCounts, chat: bool) -> SentTexts:
     """Return the texts that the rows of ``workload`` send, and the workload with their lengths.
 
-    Each text is sent once, and again from the first where there are fewer than rows. Raises TraceError for a data set
+    Each text is sent once, and again from the first where there are fewer than rows. Those of earlier loads come last.
+    Raises TraceError for a data set
     without a text within the bounds, or a workload whose prompts depend on answers.
     """
     _refuse_growing_prompts(workload)
     texts, left_out = read_texts(source.path, source.columns)
-    chosen = await _within_bounds(texts, source, number=len(workload), counts=counts)
+    known = await _within_bounds(texts, source, number=source.num_before + len(workload), counts=counts)
+    chosen = (known * 2)[(first := source.num_before % len(known)) : first + min(len(known), len(workload))]
     rows = [chosen[row % len(chosen)] for row in range(len(workload))]
     render = _as_chat if chat else _as_completion
     return SentTexts(
         workload=_with_lengths(workload, rows, num_texts=len(chosen), drawn_outputs=source.drawn_outputs),
         prompts=tuple(render(row.text) for row in rows),
         source=f"texts of {source.path.name}, counted by {counts.source}",
-        notes=_notes(source, texts, chosen, left_out=left_out, workload=workload, counts=counts),
+        notes=_notes(
+            source, texts, chosen, left_out=left_out, workload=workload, counts=counts, num_known=len(known)
+        ),
     )
 
 
@@ -131,6 +135,7 @@ def _notes(
     left_out: int,
     workload: Trace,
     counts: TokenCounts,
+    num_known: int,
 ) -> tuple[str, ...]:
     said = [
         f"prompts are {len(chosen):,} of the {len(texts):,} texts of {source.path.name} "
@@ -141,6 +146,11 @@ def _notes(
     if len(chosen) < len(workload):
         said.append(
             f"{len(chosen):,} texts for {len(workload):,} requests: texts are sent again, and a prefix cache answers "
+            "them faster"
+        )
+    elif num_known < source.num_before + len(workload):
+        said.append(
+            f"{num_known:,} texts for this load and those before it: texts are sent again, and a prefix cache answers "
             "them faster"
         )
     unknown = sum(row.output is None for row in chosen)

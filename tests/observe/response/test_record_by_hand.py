@@ -250,15 +250,17 @@ def test_what_an_error_says(answer: dict[str, Any], message: str | None) -> None
 
 def test_an_answer_in_one_piece() -> None:
     body = b'{"choices": [{"text": "abc", "finish_reason": "stop"}], "usage": {"completion_tokens": 3}}'
-    found = read_unstreamed([body[:9], body[9:]], 70, whole=True)
+    found = read_unstreamed(StreamReader(streamed=False), [body[:9], body[9:]], 70, whole=True)
     assert (found.event_stamps, found.event_tokens, found.output_tokens) == ([70], [3], 3)
     assert (found.content_first, found.last_token, found.streamed, found.fault) == (None, 70, False, None)
     for blobs, stamp, whole in (([], 70, True), ([body], None, True), ([body], 70, False)):
-        nothing = read_unstreamed(blobs, stamp, whole=whole)
+        nothing = read_unstreamed(StreamReader(streamed=False), blobs, stamp, whole=whole)
         assert (nothing.event_stamps, nothing.output_tokens, nothing.fault) == ([], None, None)
-    long = read_unstreamed([b"<" * 5000], 70, whole=True, hide=lambda said: str(len(said)))
+    long = read_unstreamed(
+        StreamReader(streamed=False, hide=lambda said: str(len(said))), [b"<" * 5000], 70, whole=True
+    )
     assert long.fault == "body: got '4096', expected a JSON object", "so much is looked through for secrets"
-    wrong = read_unstreamed([b"<" * 90], 70, whole=True)
+    wrong = read_unstreamed(StreamReader(streamed=False), [b"<" * 90], 70, whole=True)
     assert wrong.fault == f"body: got '{'<' * 79}…', expected a JSON object"
 
 
@@ -331,6 +333,8 @@ def test_every_column_of_a_row() -> None:
         "reasoning_tokens": None,
         "hidden_tokens": None,
         "cancel_time_us": None,
+        "visible_first_time_us": None,
+        "num_tool_calls": None,
     }
 
 

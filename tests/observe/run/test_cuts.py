@@ -138,14 +138,15 @@ def test_the_share_is_drawn_before_the_run_and_counted_apart(
     assert json.loads(out)["errors"] == {}
 
 
-def test_cuts_are_of_one_run_and_need_both_options(tmp_path: Path) -> None:
+def test_cuts_need_both_options_and_no_search(tmp_path: Path) -> None:
     command = ["observe", "--url", "http://127.0.0.1:9", "--rate", "1", "--output", str(tmp_path / "run")]
     assert vtwin.main([*command, "--cancel-share", "10%"]) == 2
     assert vtwin.main([*command, "--cancel-after", "1s"]) == 2
     tokens = ["--cancel-share", "10%", "--cancel-after", "5tokens", "--no-streaming"]
     assert vtwin.main([*command, *tokens]) == 2
     both = ["--cancel-share", "10%", "--cancel-after", "1s"]
-    assert vtwin.main([*command[:3], *both, "--sweep", "1,2", "--output", str(tmp_path / "runs")]) == 2
+    for several in (["--find-capacity", "--slo", "e2e=1s"], ["--plan", "calibrate", "--yes"]):
+        assert vtwin.main([*command, *both, *several]) == 2
 
 
 async def test_a_warm_up_is_not_cut() -> None:

@@ -14,7 +14,6 @@ from observe import Settings, observe_with, parse_endpoint
 from observe.plan.prompts import TokenPrompts
 from observe.plan.request_body import BodyShape
 from observe.plan.send_plan import make_plan
-from observe.senders.endpoint import Api
 from observe.settings import TextColumns, TextSource
 from observe.text_options import TextOptions, parse_columns
 from observe.texts.sent_texts import SentTexts, choose_texts
@@ -22,7 +21,7 @@ from observe.texts.token_counts import GuessedCounts
 from tests.observe.servers import Behaviour, serving
 from tests.observe.workloads import every, workload
 from traces import ConfigError, Trace, TraceError
-from traces.workload import WorkloadOptions
+from traces.workload import Api, WorkloadOptions
 
 WORDS = ["one", "one two three", "a b c d e f", "g h"]
 

@@ -25,7 +25,7 @@ from traces.workload import SessionOptions, WorkloadOptions, check_output
 
 if TYPE_CHECKING:
     from observe.settings import GuidedDecoding, Limits, Settings
-    from traces.workload import SessionStarts
+    from traces.workload import Cancellation, SessionStarts
 
 
 @with_option_tables
@@ -54,15 +54,9 @@ def observe(
     )
     settings = answers.kinds.applied(settings)
     workload = answers.texts.without_bounds(workload)
-    starts, cuts = _starts(sessions, workload, several), limits.cancel.asked()
-    if cuts is not None and (several.plan is not None or several.find.find_capacity):
-        raise ConfigError("--cancel-share: cannot be combined with --plan or --find-capacity")
-    if cuts is not None and cuts.unit == "tokens" and answers.no_streaming:
-        raise ConfigError(
-            "--cancel-after: got tokens with --no-streaming, which brings all at once; expected a time"
-        )
+    starts, cuts = _starts(sessions, workload, several), _cuts(limits, answers, several)
     if not settings.kind.generates:
-        from observe.kinds.without_output import refuse_output_options
+        from observe.without_output import refuse_output_options
 
         refuse_output_options(settings, workload, answers, record, several=several, cuts=cuts)
     if several.is_asked_for and several.find.find_capacity:
@@ -80,6 +74,21 @@ def observe(
         observe_once(
             workload, settings, starts=starts, cuts=cuts, output=server.output, slo_us=slo_us, files=files
         )
+
+
+def _cuts(limits: LimitOptions, answers: AnswerOptions, several: ListOptions) -> Cancellation | None:
+    """Return which requests are cut. Raises ConfigError for options that contradict each other."""
+    from traces import ConfigError
+
+    cuts = limits.cancel.asked()
+    if cuts is not None and (several.plan is not None or several.find.find_capacity):
+        raise ConfigError("--cancel-share: cannot be combined with --plan or --find-capacity")
+    if cuts is not None and cuts.unit == "tokens" and (answers.no_streaming or (answers.kinds.n or 1) > 1):
+        other = (
+            "--no-streaming, which brings all at once" if answers.no_streaming else "several answers (--n)"
+        )
+        raise ConfigError(f"--cancel-after: got tokens with {other}; expected a time")
+    return cuts
 
 
 def _check_forms(answers: AnswerOptions, several: ListOptions, files: TraceFileOptions) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from observe.campaign_cli import observe_list, report_list
 from observe.event_loop import run_on_fastest_loop
 from observe.observation import Observation, observe_with
 from observe.result.json_document import summarize_observed
@@ -114,6 +113,8 @@ def observe_loads(
         raise ConfigError(
             "--strict-slo, --fail-below: got several runs and no latency limit, expected --slo LIMITS"
         )
+    from observe.campaign_cli import observe_list, report_list
+
     _tell_clipping(workload)
     outcomes = run_on_fastest_loop(
         lambda: observe_list(

@@ -134,7 +134,7 @@ READ = {
     *("--engine-log", "--from-trace", "--profile", "--model-config", "--fit-guided", "--fit-host", "--twin"),
 }
 """Options with a path that is read."""
-READ_HERE = {("calibrate", "--steps"), ("observe", "--texts")}
+READ_HERE = {("calibrate", "--steps"), ("observe", "--texts"), ("observe", "--tools")}
 """The same, of commands whose namesakes write theirs."""
 OF_COSTS = {
     (f"calibrate {name}", option) for name in ("guided", "host") for option in ("--report", "--write-config")

@@ -21,7 +21,7 @@ in ``Reading.unusable``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 
@@ -34,13 +34,15 @@ from observe.response.delta import (
     text_of,
     unread_keys,
 )
-from observe.response.other_choices import OtherChoices
 from observe.response.reading import Reading, Reply, ServerTimings
 from observe.response.sse import SseParser
 from observe.response.stated_values import milliseconds, short_text, stated, token_count, token_ids
 from observe.response.text_reads import TextReads
 from observe.senders.request_kinds import AsCompletion
 from traces import quoted
+
+if TYPE_CHECKING:
+    from observe.response.other_choices import OtherChoices
 
 _loads = orjson.loads
 _DONE = b"[DONE]"
@@ -73,7 +75,7 @@ class StreamReader:
         self._asked = None if asked is None else asked * num_choices
         self._as_completion = as_completion
         self._num_choices = num_choices
-        self._others = OtherChoices() if num_choices > 1 and streamed else None
+        self._others = _others() if num_choices > 1 and streamed else None
         self._num_bytes = 0
         self._unusable: set[str] = set()
         self._usage_fell = False
@@ -379,6 +381,12 @@ class StreamReader:
             self._quoted(said)
             or f"body without an event: got {self._excerpt(self._head)}, expected text/event-stream"
         )
+
+
+def _others() -> OtherChoices:
+    from observe.response.other_choices import OtherChoices
+
+    return OtherChoices()
 
 
 def error_message(answer: dict[str, Any]) -> str | None:

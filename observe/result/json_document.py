@@ -80,12 +80,16 @@ class ClientSummary(TypedDict):
 class _OfRequests(TypedDict):
     """What a run was of (``ObservedSummary``)."""
 
+    output_token_throughput: float | None
     api: str | None
     prompt_token_throughput: float | None
     num_inputs: int | None
     input_throughput: float | None
     num_choices: int | None
     num_called_tools: int | None
+    prompt_tokens: Distribution
+    output_tokens: Distribution
+    reasoning_tokens: Distribution
 
 
 class ObservedSummary(_OfRequests):
@@ -117,10 +121,6 @@ class ObservedSummary(_OfRequests):
     duration_us: int
     sending_us: int | None
     request_throughput: float | None
-    output_token_throughput: float | None
-    prompt_tokens: Distribution
-    output_tokens: Distribution
-    reasoning_tokens: Distribution
     ttft_us: Distribution
     ttfo_us: Distribution
     ttft_from_due_us: Distribution
@@ -149,7 +149,6 @@ def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = Non
     ok = finished_ok(trace)
     duration_us = _duration_us(trace, is_cut=len(trace) < len(whole)) if ok.any() else 0
     outputs = trace.column("output_tokens").to_numpy(dtype=np.float64, na_value=np.nan)
-    tokens = outputs[ok].sum()
     counts = trace.column("status").value_counts()
     messages = trace.column("error_message").dropna().value_counts()
     client = trace.header.client
@@ -168,11 +167,7 @@ def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = Non
         duration_us=duration_us,
         sending_us=_sending_us(trace, is_cut=len(trace) < len(whole)),
         request_throughput=_per_second(int(ok.sum()), duration_us),
-        output_token_throughput=None if np.isnan(tokens) else _per_second(int(tokens), duration_us),
-        **_of_requests(trace, ok, duration_us),
-        prompt_tokens=_distribution(prompt_tokens(trace)[ok].astype(np.float64)),
-        output_tokens=_distribution(outputs[ok]),
-        reasoning_tokens=_distribution(trace.cells("reasoning_tokens").floats()[ok]),
+        **_of_requests(trace, ok, outputs=outputs, duration_us=duration_us),
         ttfo_us=_distribution(ttfo_us(trace)),
         ttft_us=_distribution(metrics["ttft_us"].to_numpy(dtype=np.float64)),
         ttft_from_due_us=_distribution(metrics["ttft_from_due_us"].to_numpy(dtype=np.float64)),
@@ -197,18 +192,22 @@ def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = Non
     )
 
 
-def _of_requests(trace: Trace, ok: NDArray[np.bool_], duration_us: int) -> _OfRequests:
+def _of_requests(trace: Trace, ok: NDArray[np.bool_], *, outputs: Floats, duration_us: int) -> _OfRequests:
     """Return what depends on the API that was asked, and on what a request was."""
     client = trace.header.client or ClientInfo()
     called = trace.cells("num_tool_calls").is_known
-    inputs = client.num_inputs
+    inputs, tokens, prompts = client.num_inputs, outputs[ok].sum(), prompt_tokens(trace)[ok]
     return _OfRequests(
+        output_token_throughput=None if np.isnan(tokens) else _per_second(int(tokens), duration_us),
         api=client.api,
-        prompt_token_throughput=_per_second(int(prompt_tokens(trace)[ok].sum()), duration_us),
+        prompt_token_throughput=_per_second(int(prompts.sum()), duration_us),
         num_inputs=inputs,
         input_throughput=None if inputs is None else _per_second(inputs * int(ok.sum()), duration_us),
         num_choices=client.num_choices,
         num_called_tools=None if client.tools is None else int((called & ok).sum()),
+        prompt_tokens=_distribution(prompts.astype(np.float64)),
+        output_tokens=_distribution(outputs[ok]),
+        reasoning_tokens=_distribution(trace.cells("reasoning_tokens").floats()[ok]),
     )
 
 

@@ -181,7 +181,7 @@ async def _observe(
     watch: RunWatch | None,
 ) -> Observation:
     recorders = Recorders(settings, client, plan=ready.plan, metrics=ready.server.metrics)
-    live = LiveTrace(path, plan=ready.plan, events=settings.events, warmup=settings.warmup)
+    live = LiveTrace(path, plan=ready.plan, events=settings.records_events, warmup=settings.warmup)
     progress = Progress(num_planned=len(ready.plan), num_at_once=ready.plan.num_at_once)
     executor = open_executor(ready, settings, live=live, progress=progress, path=path)
     executor.report_outcomes(ErrorRateStop(settings.max_error_frac, executor.stop).note)

@@ -110,7 +110,7 @@ def _all_notes(
         *(each.text for each in several_engines(server.info, num_requests=len(plan.trace))),
         *of_prompts,
         *plan.notes,
-        *too_long_notes(plan.trace, server.info, limit_of=plan.max_tokens),
+        *too_long_notes(plan.trace, server.info, limit_of=plan.max_tokens, num_inputs=plan.shape.num_inputs),
         *_option_notes(plan, settings, server),
     )
 

@@ -193,6 +193,11 @@ class Settings:
     command: str | None = None
 
     @property
+    def records_events(self) -> bool:
+        """Whether every event's time is recorded; an answer that generates nothing has one, which is its end."""
+        return self.events and self.kind.generates
+
+    @property
     def kind(self) -> RequestKind:
         """What requests are."""
         return KINDS[self.api]

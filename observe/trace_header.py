@@ -29,6 +29,7 @@ from observe.result.client_verdict import (
 )
 from observe.run.dispatch import RunFacts
 from observe.run.run_counts import Progress
+from observe.senders.request_kinds import KINDS
 from observe.server.prometheus_text import Sample
 from observe.server.server_metrics import counter_deltas, spec_decode
 from observe.settings import Settings
@@ -283,7 +284,8 @@ def _cut_waits(progress: Progress, settings: Settings) -> tuple[str, ...]:
 
 def _missing_server_fields(ready: Preparation, answer_counts: AnswerCounts) -> tuple[str, ...]:
     """Return what a vLLM server could have reported in its answers and did not, with the flag that enables it."""
-    if not ready.server.is_vllm or not answer_counts.num_whole:
+    generates = KINDS[ready.plan.shape.api].generates
+    if not ready.server.is_vllm or not answer_counts.num_whole or not generates:
         return ()
     said: list[str] = []
     if not answer_counts.with_cached_tokens:

@@ -11,18 +11,21 @@ if TYPE_CHECKING:
     from traces import ServerInfo, Trace
 
 
-def too_long_notes(trace: Trace, server: ServerInfo, *, limit_of: Sequence[int]) -> tuple[str, ...]:
+def too_long_notes(
+    trace: Trace, server: ServerInfo, *, limit_of: Sequence[int], num_inputs: int = 1
+) -> tuple[str, ...]:
     """Return a line on prompts beyond the server's ``max_model_len``, and one on prompts that leave the answer no room.
 
-    ``limit_of``: the output tokens that each request asks for. Lengths are the workload's own: a chat template's tokens
-    come on top. Of later rounds of a session, whose prompts grow with the answers, only what is known counts.
+    ``limit_of``: the output tokens that each request asks for; ``num_inputs``: of how many inputs it is. Lengths are
+    the workload's own: a chat template's tokens come on top. Of later rounds of a session, whose prompts grow with the
+    answers, only what is known counts.
     """
     from traces import prompt_tokens
 
     most = server.max_model_len
     if most is None or len(trace) == 0:
         return ()
-    prompt, asked = prompt_tokens(trace), np.array(limit_of, dtype=np.int64)
+    prompt, asked = prompt_tokens(trace) // num_inputs, np.array(limit_of, dtype=np.int64)
     beyond = prompt >= most
     cut = ~beyond & (prompt + asked > most)
     said: list[str] = []

@@ -46,7 +46,11 @@ class Worker:
         self._reporter = Reporter(self._progress)
         prebuild(self._plan, job.prebuild_bytes)
         self._live = LiveTrace(
-            job.path, plan=self._plan, events=job.settings.events, warmup=job.settings.warmup, join=True
+            job.path,
+            plan=self._plan,
+            events=job.settings.records_events,
+            warmup=job.settings.warmup,
+            join=True,
         )
         self._executor = SingleProcess(
             self._plan, job.settings, live=self._live, progress=self._progress, id_prefix=job.id_prefix

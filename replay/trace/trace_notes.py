@@ -41,6 +41,7 @@ def trace_notes(trace: Trace, config: TwinConfig, pacing: Pacing | None = None) 
         *_session_notes(trace, pacing),
         *_pinned_notes(trace, config),
         *_guided_notes(trace, config),
+        *_several_notes(trace),
         *_network_notes(trace, pacing),
         *_header_notes(trace, config),
     )
@@ -64,6 +65,19 @@ def _priority_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
     if by_class(trace):
         table = ", ".join(f"{name} {value}" for name, value in PRIORITY_OF_CLASS.items())
         return (f"priorities are those of the service classes: {table}; others count as standard",)
+    return ()
+
+
+def _several_notes(trace: Trace) -> tuple[str, ...]:
+    """Return what is simulated as one where a request has several answers, or inputs."""
+    client = trace.header.client
+    if client is None or trace.header.mode != "real":
+        return ()
+    if (client.num_choices or 1) > 1:
+        said = f"{client.num_choices} answers a prompt: each request is simulated with one as long as all together"
+        return (f"{said}, and its TPOT and E2E are not comparable",)
+    if (client.num_inputs or 1) > 1:
+        return (f"{client.num_inputs} inputs a request: simulated as one prompt as long as all together",)
     return ()
 
 

@@ -111,7 +111,7 @@ def text_events(trace: Trace) -> TextEvents:
 
 def tokens_of_choice(trace: Trace) -> Float64s:
     """Return each answer's tokens; where a prompt has several answers (``n``), those of one: their mean."""
-    client = trace.header.client
+    client = trace.header.client if trace.header.mode == "real" else None
     number = 1 if client is None else client.num_choices or 1
     return trace.cells("output_tokens").floats() / number
 

@@ -57,7 +57,8 @@ async def test_a_request_has_its_inputs_and_its_answer_no_tokens(
     shown = table(summary)
     assert "inputs/s" in shown and "E2E, ms" in shown
     assert not any(word in shown for word in ("TTFT", "TPOT", "ITL", "output tokens"))
-    assert not [note for note in summary["notes"] if "usage" in note and "cached" not in note]
+    assert not [note for note in summary["notes"] if "usage" in note or "tokens" in note]
+    assert not (tmp_path / "o.itl.csv").exists()
 
 
 @pytest.mark.parametrize(

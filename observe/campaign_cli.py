@@ -107,7 +107,17 @@ def report_list(
 ) -> None:
     """Print a row per load on stdout, in ``form``; with ``as_json`` one document with all summaries, rows on stderr."""
     summaries = {outcome.load.name: summarize_observed(outcome.trace, slo_us=slo_us) for outcome in outcomes}
-    head = ("ok", "sent/s", "done/s", "tokens/s", "TTFT p50", "TTFT p99", "ITL p50", "E2E p50")
+    generates = all(each["num_inputs"] is None for each in summaries.values())
+    head = (
+        "ok",
+        "sent/s",
+        "done/s",
+        "tokens/s" if generates else "inputs/s",
+        "TTFT p50",
+        "TTFT p99",
+        "ITL p50",
+        "E2E p50",
+    )
     rows = [["load, times in ms", *head], *([name, *_cells(each)] for name, each in summaries.items())]
     limited = [
         f"{name}: client-limited: {each['client']['reason']}"
@@ -134,7 +144,11 @@ def _cells(summary: ObservedSummary) -> list[str]:
         f"{summary['num_by_status'].get('ok', 0):,}",
         rate(summary["client"]["rate_achieved_per_s"]),
         rate(summary["request_throughput"]),
-        rate(summary["output_token_throughput"]),
+        rate(
+            summary["output_token_throughput"]
+            if summary["num_inputs"] is None
+            else summary["input_throughput"]
+        ),
         milliseconds(summary["ttft_us"]["p50"]),
         milliseconds(summary["ttft_us"]["p99"]),
         milliseconds(summary["itl_us"]["p50"]),

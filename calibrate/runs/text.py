@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -73,6 +74,10 @@ def _remarks(found: TwoRuns, rows: Sequence[tuple[str, str, str, str]]) -> list[
     return said
 
 
+def _tokens(mean: float) -> str:
+    return "-" if math.isnan(mean) else f"{mean:,.4g}"
+
+
 def _rows(found: TwoRuns) -> list[tuple[str, str, str, str]]:
     """Return the rows, head first."""
     a, b = found.a, found.b
@@ -82,7 +87,7 @@ def _rows(found: TwoRuns) -> list[tuple[str, str, str, str]]:
         ("requests", f"{a.num_requests:,}", f"{b.num_requests:,}", ""),
         ("failed", f"{a.num_requests - a.num_ok:,}", f"{b.num_requests - b.num_ok:,}", ""),
         ("prompt tokens, mean", f"{a.mean_prompt_tokens:,.4g}", f"{b.mean_prompt_tokens:,.4g}", ""),
-        ("output tokens, mean", f"{a.mean_output_tokens:,.4g}", f"{b.mean_output_tokens:,.4g}", ""),
+        ("output tokens, mean", _tokens(a.mean_output_tokens), _tokens(b.mean_output_tokens), ""),
         ("offered requests/s", _rate(a.offered_per_s), _rate(b.offered_per_s), ""),
         (_served("requests/s", found), *_pair(a.served_per_s, b.served_per_s)),
         (_served("tokens/s", found), *_pair(a.output_tokens_per_s, b.output_tokens_per_s)),

@@ -57,7 +57,8 @@ def as_completion(_: Api, __: int) -> AsCompletion:
 
 def read(event: dict[str, Any]) -> dict[str, Any] | str:
     """Return an event, or a whole answer, as the chat API's; one without text, usage or end is empty."""
-    kind = event.get("type")
+    said = event.get("type")
+    kind = said if isinstance(said, str) else ""
     if event.get("object") == "response":
         return _whole(event)
     if kind in _TEXT:
@@ -81,9 +82,9 @@ def _delta(delta: dict[str, Any]) -> dict[str, Any]:
     return {"choices": [{"delta": delta}]}
 
 
-def _called(kind: object, event: dict[str, Any]) -> dict[str, Any] | None:
+def _called(kind: str, event: dict[str, Any]) -> dict[str, Any] | None:
     """Return the piece of a tool's call that an event holds, or None."""
-    if isinstance(kind, str) and kind.endswith(_CALL_DELTAS):
+    if kind.endswith(_CALL_DELTAS):
         return {"arguments": event.get("delta")}
     item = event.get("item")
     is_begun = kind == "response.output_item.added" and _is_call(item)

@@ -8,6 +8,7 @@ import itertools
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 
 from aiohttp import web
@@ -40,7 +41,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Site:
     """What the handlers share. ``engines``: the settings of each; ``may_refuse``: requests may get no answer.
 
-    ``is_fleet``: a cluster was asked for, so /metrics counts its instances.
+    ``is_fleet``: a cluster was asked for, so /metrics counts its instances. ``image_side``: of a token of an image, in
+    pixels; None: images are refused.
     """
 
     engines: tuple[EngineConfig, ...]
@@ -52,6 +54,7 @@ class Site:
     created: int
     is_fleet: bool = False
     may_refuse: bool = False
+    image_side: int | None = None
     limits: RequestLimits = field(default_factory=RequestLimits)
     numbers: itertools.count[int] = field(default_factory=itertools.count)
 
@@ -172,8 +175,9 @@ async def _tokenize(request: web.Request) -> web.Response:
         prompt = body.get("prompt")
         if not isinstance(prompt, str) and "messages" not in body:
             raise Refusal("prompt: got no text, expected prompt or messages", param="prompt")
-        found: list[int] = (encode(prompt) if isinstance(prompt, str) else chat_tokens(body)).tolist()
-        return found
+        found = encode(prompt) if isinstance(prompt, str) else chat_tokens(body, image_side=site.image_side)
+        numbers: list[int] = found.tolist()
+        return numbers
 
     tokens = await parsed_body(request, tokens_of, limits=site.limits)
     limit = site.max_model_len
@@ -233,7 +237,8 @@ async def _render(request: web.Request) -> web.Response:
 
 
 async def _chat(request: web.Request) -> web.StreamResponse:
-    return await _generate(request, await _job_of(request, parse_chat))
+    parse = partial(parse_chat, image_side=request.app[SITE].image_side)
+    return await _generate(request, await _job_of(request, parse))
 
 
 async def _generate(request: web.Request, job: Job) -> web.StreamResponse:

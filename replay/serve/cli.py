@@ -46,6 +46,7 @@ def serve(asked: EndpointOptions) -> None:
         port=asked.port,
         model=asked.model,
         api_key=asked.api_key,
+        image_side=asked.image_side,
         request_metrics=asked.enable_per_request_metrics,
         limits=RequestLimits(
             max_body_bytes=asked.max_body_bytes,

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from replay.console.twins import AnywayOption, InstancesOption, RoutingOption
-from replay.numbers.argument_ranges import PORT
+from replay.numbers.argument_ranges import IMAGE_SIDE, PORT
 from traces.console.options import ConfigOption, DefaultsOption
 from traces.strict.option_table import option_table
 
@@ -36,6 +36,16 @@ class EndpointOptions:
     max_request_tokens: Annotated[
         int, typer.Option(min=1, help="The most tokens of a request: all its prompts and answers.")
     ] = 2**20
+    image_side: Annotated[
+        int | None,
+        typer.Option(
+            min=IMAGE_SIDE.least,
+            max=IMAGE_SIDE.most,
+            metavar="PIXELS",
+            help="Take chats with images (data URLs): a token is a square of this side, as of observe "
+            "--image-side. They count as prompt tokens. Default: refuse them (extra: images).",
+        ),
+    ] = None
     port_per_instance: Annotated[
         bool,
         typer.Option(

@@ -116,10 +116,10 @@ def parse_completion(body: Body) -> Job:
     return _job(body, chat=False, prompts=_prompts(body), max_tokens=DEFAULT_MAX_TOKENS if absent else None)
 
 
-def parse_chat(body: Body) -> Job:
-    """Return the job of a /v1/chat/completions body. Raises Refusal."""
+def parse_chat(body: Body, *, image_side: int | None = None) -> Job:
+    """Return the job of a /v1/chat/completions body; ``image_side``: as of ``chat_tokens``. Raises Refusal."""
     _refuse_unsupported(body)
-    return _job(body, chat=True, prompts=(chat_tokens(body),), max_tokens=None)
+    return _job(body, chat=True, prompts=(chat_tokens(body, image_side=image_side),), max_tokens=None)
 
 
 def check_model(body: Body, model: str) -> None:
@@ -150,37 +150,57 @@ def plan_answer(job: Job, prompt: Tokens, *, max_model_len: int) -> Answer:
     return _stopped(Answer(texts=texts, tokens=tokens, finish_reason=reason, stop_reason=None), job)
 
 
-def chat_tokens(body: Body) -> Tokens:
-    """Return a chat's prompt: per message its role, text and an end mark, then the assistant's turn."""
+def chat_tokens(body: Body, *, image_side: int | None = None) -> Tokens:
+    """Return a chat's prompt: per message its role, text and an end mark, then the assistant's turn.
+
+    ``image_side``: pixels of the square that is a token of an image; None: images are refused. Raises Refusal.
+    """
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise Refusal(f"messages: got {_kind(messages)}, expected a list of messages", param="messages")
-    parts = [part for message in messages for part in _message_tokens(message)]
+    parts = [part for message in messages for part in _message_tokens(message, image_side)]
     return np.concatenate([*parts, encode("<assistant>\n")])
 
 
-def _message_tokens(message: object) -> tuple[Tokens, Tokens, Tokens]:
+def _message_tokens(message: object, image_side: int | None) -> list[Tokens]:
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
         raise Refusal(f"messages: got {_kind(message)}, expected objects with a role", param="messages")
     # The text is cut into tokens by itself, so that an answer quoted later has the tokens it was made of.
-    return encode(f"<{message['role']}>\n"), encode(_content(message.get("content"))), encode("\n")
+    said = _content(message.get("content"), image_side)
+    return [encode(f"<{message['role']}>\n"), *said, encode("\n")]
 
 
-def _content(content: object) -> str:
+def _content(content: object, image_side: int | None) -> list[Tokens]:
+    """Return a message's texts, joined from image to image, and its images."""
     if content is None:
-        return ""
+        return []
     if isinstance(content, str):
-        return content
-    texts = (
-        [part.get("text") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
-    )
-    if (
-        not isinstance(content, list)
-        or len(texts) != len(content)
-        or not all(isinstance(t, str) for t in texts)
-    ):
+        return [encode(content)]
+    if not isinstance(content, list):
         raise Refusal("messages: got content that is not text, expected text", param="messages")
-    return "".join(map(str, texts))
+    found: list[Tokens] = []
+    text = ""
+    for part in content:
+        said = part.get("text") if isinstance(part, dict) else None
+        if isinstance(said, str):
+            text += said
+            continue
+        found += [encode(text), _image(part, image_side)]
+        text = ""
+    return [*found, encode(text)]
+
+
+def _image(part: object, side: int | None) -> Tokens:
+    """Return the tokens of an image. Raises Refusal for another part, and without ``side``."""
+    if side is None or not isinstance(part, dict) or part.get("type") != "image_url":
+        what = "text" if side is None else "text or images"
+        raise Refusal(f"messages: got content that is not {what}, expected {what}", param="messages")
+    from replay.serve.pictures import UnreadableImageError, image_tokens
+
+    try:
+        return image_tokens(part, side=side)
+    except UnreadableImageError as fault:
+        raise Refusal(f"messages: {fault}", param="messages") from fault
 
 
 def _job(body: Body, *, chat: bool, prompts: tuple[Tokens, ...], max_tokens: int | None) -> Job:

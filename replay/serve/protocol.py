@@ -195,7 +195,7 @@ def _image(part: object, side: int | None) -> Tokens:
     if side is None or not isinstance(part, dict) or part.get("type") != "image_url":
         what = "text" if side is None else "text or images"
         raise Refusal(f"messages: got content that is not {what}, expected {what}", param="messages")
-    from replay.serve.pictures import UnreadableImageError, image_tokens
+    from replay.serve.chat_images import UnreadableImageError, image_tokens
 
     try:
         return image_tokens(part, side=side)

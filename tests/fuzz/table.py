@@ -9,6 +9,7 @@ from tests.docs.pages import ROOT
 from tests.fuzz.run import FOLDER, all_targets, corpus_of
 from tests.fuzz.twin_targets import NUMERIC, VALUES
 from tests.observe import test_ways_of_serving
+from tests.observe.kinds.test_pooled import NO_ANSWERS
 from tests.observe.raw_server import SENDERS, loop_factories
 from tests.observe.response.test_untrue_answers import UNTRUE
 from tests.observe.senders.test_hostile_server import MODES
@@ -104,6 +105,11 @@ def tables() -> str:
             "a server or a proxy that answers in another way",
             ways_of_serving(),
             "what is not measured is empty and told",
+        ),
+        (
+            "what is no embedding, score or response",
+            list(NO_ANSWERS),
+            "the request between two that are answered",
         ),
     ]
     lines = ["| faults | tried | survived | how |", "|---|---|---|---|"]

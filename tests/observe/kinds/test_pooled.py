@@ -19,6 +19,25 @@ from traces.workload import Api
 
 POOLED = [api for api, kind in KINDS.items() if not kind.generates]
 PAIRS = ("rerank", "score")
+NO_ANSWERS: dict[str, tuple[str, Api, str]] = {
+    "fewer embeddings than inputs": (
+        "fewer results",
+        "embeddings",
+        "data: got 2 results, expected 3, one an input",
+    ),
+    "embeddings without numbers": ("empty results", "embeddings", "data[0]: got no value, expected one of"),
+    "a list in place of an answer": ("no object", "embeddings", "body: got '[]', expected a JSON object"),
+    "an error in place of embeddings": ("status 500", "embeddings", "HTTP 500"),
+    "fewer documents than were sent to be ranked": (
+        "fewer results",
+        "rerank",
+        "results: got 2 results, expected 3",
+    ),
+    "scores without numbers": ("empty results", "score", "data[0]: got no value, expected one of"),
+    "a response that fails half-way": ("error event", "responses", "engine died"),
+    "an error in place of a response": ("status 500", "responses", "HTTP 500"),
+}
+"""What a server may send in place of an answer of each kind, and what the row says."""
 
 
 def test_each_api_has_one_entry() -> None:
@@ -61,19 +80,13 @@ async def test_a_request_has_its_inputs_and_its_answer_no_tokens(
     assert not (tmp_path / "o.itl.csv").exists()
 
 
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        ("fewer results", "data: got 2 results, expected 3, one an input"),
-        ("empty results", "data[0]: got no value, expected one of"),
-        ("no object", "body: got '[]', expected a JSON object"),
-        ("status 500", "HTTP 500"),
-    ],
-)
-async def test_what_is_no_answer_is_a_failed_request(fault: str, said: str) -> None:
-    behaviour = Behaviour(fault=fault, fault_on=frozenset({1}))  # type: ignore[arg-type]  # one of its faults
+@pytest.mark.parametrize("name", NO_ANSWERS)
+async def test_what_is_no_answer_is_a_failed_request(name: str) -> None:
+    fault, api, said = NO_ANSWERS[name]
+    behaviour = Behaviour(fault=fault, fault_on=frozenset({1}), tokenize=True)  # type: ignore[arg-type]  # one of its faults
     async with serving(behaviour) as server:
-        seen = await observed(server, workload(every(1000, 3)), api="embeddings", num_inputs=3)
+        how = {"num_inputs": 3} if not KINDS[api].generates else {}
+        seen = await observed(server, workload(every(1000, 3)), api=api, **how)
     assert statuses(seen.trace) == ["ok", "error", "ok"]
     assert said in only_error(seen.trace)
 

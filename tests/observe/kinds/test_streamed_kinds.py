@@ -13,7 +13,7 @@ from observe.result.json_document import summarize_observed
 from observe.result.summary_table import table
 from observe.settings import ToolUse
 from tests.observe.servers import Behaviour, observed, serving
-from tests.observe.workloads import every, only_error, statuses, workload
+from tests.observe.workloads import every, statuses, workload
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 TOOLS = ToolUse(name="tools.json", tools=(TOOL,), choice="look")
@@ -39,10 +39,7 @@ async def test_a_response_is_measured_as_a_chat_is() -> None:
     assert "TTFO, ms" in table(summary) and "reasoning tokens" in table(summary)
 
 
-async def test_a_response_that_fails_is_a_failed_request_and_one_in_one_piece_is_whole() -> None:
-    async with serving(Behaviour(fault="error event", fault_on=frozenset({1}), tokenize=True)) as server:
-        seen = await observed(server, workload(every(1000, 2)), api="responses", probe=False)
-    assert "engine died" in only_error(seen.trace)
+async def test_a_response_in_one_piece_is_whole() -> None:
     async with serving() as server:
         seen = await observed(server, workload(every(1000, 2)), api="responses", streaming=False)
     assert statuses(seen.trace) == ["ok", "ok"] and list(seen.trace.column("output_tokens")) == [5, 5]
@@ -116,6 +113,16 @@ def test_choices_that_end_at_different_times_end_with_the_last() -> None:
     found = reader.finish(60, whole=True)
     assert (found.content_first, found.last_token, found.output_tokens) == (10, 50, 5)
     assert [tokens for tokens in found.event_tokens if tokens] == [1, 1]
+
+
+def test_a_token_without_text_is_not_the_first_visible_one() -> None:
+    """The mark that opens the reasoning is a token that vLLM's parser sends no text of."""
+    reader = StreamReader()
+    for stamp, delta in ((10, {}), (20, {"reasoning": "r"}), (30, {"content": "x"})):
+        said = {"choices": [{"index": 0, "delta": delta}], "usage": {"completion_tokens": stamp // 10}}
+        reader.take(b"data: " + json.dumps(said).encode() + b"\n\n", stamp)
+    found = reader.finish(40, whole=False)
+    assert (found.content_first, found.visible_first, found.reasoning_tokens) == (10, 30, 1)
 
 
 def test_every_other_event_of_a_response_is_empty() -> None:

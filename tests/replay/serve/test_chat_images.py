@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from replay.serve.pictures import image_tokens
+from replay.serve.chat_images import image_tokens
 from replay.serve.protocol import Refusal, chat_tokens
 
 SIDE = 28

@@ -16,6 +16,7 @@ from typing import TextIO
 from observe.plan.send_plan import SendPlan
 from observe.run.run_counts import LogHistogram, Progress
 from observe.senders.exchange import Clock, monotonic_ns
+from observe.senders.request_kinds import KINDS
 
 _LINE_EVERY_S = 5.0
 _FIRST_LINE_S = 2.0
@@ -26,7 +27,10 @@ _SWITCH_S = 0.0005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A run at one moment. Times in s, latencies in ms as (p50, p99), None of nothing yet."""
+    """A run at one moment. Times in s, latencies in ms as (p50, p99), None of nothing yet.
+
+    ``generates``: its answers are tokens.
+    """
 
     elapsed_s: float
     left_s: float | None
@@ -41,6 +45,7 @@ class Snapshot:
     output_tokens: int
     ttft_ms: tuple[float, float] | None
     itl_ms: tuple[float, float] | None
+    generates: bool
     lag_ms: float | None
 
 
@@ -50,6 +55,7 @@ class Watcher:
     def __init__(self, progress: Progress, plan: SendPlan, *, clock: Clock = monotonic_ns) -> None:
         self._progress = progress
         self._clock = clock
+        self._generates = KINDS[plan.shape.api].generates
         self._open = plan.closed_loop is None and not plan.has_sessions
         self._due_us = sorted(due for due in plan.due_us if due is not None)
 
@@ -73,6 +79,7 @@ class Watcher:
             output_tokens=progress.output_tokens + progress.tokens_under_way,
             ttft_ms=_milliseconds(progress.ttft if progress.ttft.total else progress.first_event),
             itl_ms=_milliseconds(progress.itl),
+            generates=self._generates,
             lag_ms=max(progress.dispatch_lag_us[-200:], default=0) / 1e3 if num_done else None,
         )
 
@@ -101,13 +108,15 @@ def lines_of(snapshot: Snapshot) -> list[str]:
     failed = f", {snapshot.num_failed} failed" if snapshot.num_failed else ""
     lag = "" if snapshot.lag_ms is None else f" · lag ≤ {snapshot.lag_ms:.1f} ms"
     streaming = f", {snapshot.num_streaming} streaming" if snapshot.num_streaming else ""
-    return [
+    lines = [
         f"{snapshot.elapsed_s:.0f} s{left}",
         f"sent {snapshot.num_sent} of {snapshot.num_planned}, {rate}{due}{lag}",
-        f"done {snapshot.num_done}{failed} · in flight {snapshot.in_flight} (peak {snapshot.peak_in_flight}){streaming}"
-        f" · {snapshot.output_tokens / seconds:.0f} tokens/s",
-        f"TTFT {_pair(snapshot.ttft_ms)} · ITL {_pair(snapshot.itl_ms)}",
+        f"done {snapshot.num_done}{failed} · in flight {snapshot.in_flight} (peak {snapshot.peak_in_flight}){streaming}",
     ]
+    if not snapshot.generates:
+        return lines
+    lines[-1] += f" · {snapshot.output_tokens / seconds:.0f} tokens/s"
+    return [*lines, f"TTFT {_pair(snapshot.ttft_ms)} · ITL {_pair(snapshot.itl_ms)}"]
 
 
 def _pair(quantiles: tuple[float, float] | None) -> str:

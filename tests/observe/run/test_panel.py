@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -31,6 +32,13 @@ def test_the_panel_says_what_is_asked_and_what_is_done() -> None:
     assert lines[2] == "done 2, 1 failed · in flight 2 (peak 3) · 0 tokens/s"
     assert lines[3].startswith("TTFT p50 20.")
     assert "ITL p50 5." in lines[3]
+
+
+def test_the_panel_has_no_tokens_where_none_are_generated() -> None:
+    plan = plan_of([0])
+    embeds = replace(plan, shape=replace(plan.shape, api="embeddings"))
+    lines = lines_of(Watcher(Progress(num_planned=1, start_ns=0), embeds, clock=lambda: MS).snapshot())
+    assert not any("token" in line or "TTFT" in line for line in lines)
 
 
 def test_the_panel_counts_answers_that_have_begun_before_they_end() -> None:

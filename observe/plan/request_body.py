@@ -14,6 +14,10 @@ COMPLETION_LIMIT = "max_completion_tokens"
 """OpenAI's newer name of ``max_tokens`` in its chat API; some servers refuse the old one and name this one."""
 
 
+VECTOR_TOKENS = 256
+"""An embedding has as much room as an answer of so many tokens has: 1 MiB, some 40,000 numbers."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyShape:
     """The fields of every body apart from its prompt, without those that a server does not accept (``negotiate``).
@@ -36,6 +40,12 @@ class BodyShape:
     num_choices: int = 1
     guided: Mapping[str, object] = field(default_factory=dict)
     extra: Mapping[str, object] = field(default_factory=dict)
+
+    def longest_answer(self, max_tokens: int) -> int:
+        """Return the tokens that a whole answer may have; one that generates nothing counts as the room of a vector."""
+        if KINDS[self.api].generates:
+            return max_tokens * self.num_choices
+        return VECTOR_TOKENS * self.num_inputs
 
     @property
     def as_completion(self) -> AsCompletion | None:

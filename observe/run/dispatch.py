@@ -281,7 +281,7 @@ class LoadRun:
             ready_ns=ready_ns,
             body=body,
             headers=self._plan.headers[row],
-            limit=answer_limit(self._plan.max_tokens[row]),
+            limit=answer_limit(self._plan.shape.longest_answer(self._plan.max_tokens[row])),
             held=self._held,
             last_poll=self._last_poll,
         )

@@ -108,10 +108,11 @@ def lines_of(snapshot: Snapshot) -> list[str]:
     failed = f", {snapshot.num_failed} failed" if snapshot.num_failed else ""
     lag = "" if snapshot.lag_ms is None else f" · lag ≤ {snapshot.lag_ms:.1f} ms"
     streaming = f", {snapshot.num_streaming} streaming" if snapshot.num_streaming else ""
+    in_flight = f"in flight {snapshot.in_flight} (peak {snapshot.peak_in_flight})"
     lines = [
         f"{snapshot.elapsed_s:.0f} s{left}",
         f"sent {snapshot.num_sent} of {snapshot.num_planned}, {rate}{due}{lag}",
-        f"done {snapshot.num_done}{failed} · in flight {snapshot.in_flight} (peak {snapshot.peak_in_flight}){streaming}",
+        f"done {snapshot.num_done}{failed} · {in_flight}{streaming}",
     ]
     if not snapshot.generates:
         return lines

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from observe.kinds.pooling import as_completion
+from observe.plan.request_body import BodyShape
 from observe.result.json_document import summarize_observed
 from observe.result.summary_table import table
+from observe.senders.exchange import answer_limit
 from observe.senders.request_kinds import KINDS
 from tests.observe.kind_answers import SHAPES, texts_of
 from tests.observe.servers import Behaviour, observed, serving
@@ -89,6 +92,13 @@ async def test_what_is_no_answer_is_a_failed_request(name: str) -> None:
         seen = await observed(server, workload(every(1000, 3)), api=api, **how)
     assert statuses(seen.trace) == ["ok", "error", "ok"]
     assert said in only_error(seen.trace)
+
+
+def test_an_answer_has_room_for_all_its_vectors_and_choices() -> None:
+    shape = BodyShape(api="embeddings", model="m", num_inputs=1000)
+    longest = 1000 * 4096 * len("-0.0123456789012345,")
+    assert answer_limit(shape.longest_answer(1)).num_bytes > longest > answer_limit(1).num_bytes
+    assert replace(shape, api="chat", num_choices=4).longest_answer(100) == 400
 
 
 async def test_a_server_that_takes_no_token_ids_is_sent_texts() -> None:

@@ -125,6 +125,21 @@ def test_a_token_without_text_is_not_the_first_visible_one() -> None:
     assert (found.content_first, found.visible_first, found.reasoning_tokens) == (10, 30, 1)
 
 
+def test_a_schema_is_sent_as_each_server_takes_it() -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "s", "schema": {}}}
+    said = json.loads(
+        responses.body("responses", b"[]", {"model": "m", "response_format": form, "min_tokens": 5})
+    )
+    assert said == {
+        "model": "m",
+        "store": False,
+        "input": [],
+        "text": {"format": {"type": "json_schema", "name": "s", "schema": {}}},
+    }
+    own = json.loads(responses.body("responses", b"[]", {"structured_outputs": {"json": {}}}))
+    assert own["structured_outputs"] == {"json": {}}
+
+
 def test_every_other_event_of_a_response_is_empty() -> None:
     for kind in ("response.in_progress", "response.content_part.done", "response.output_text.done", None, 5):
         assert responses.read({"type": kind, "text": "all of it"}) == {}

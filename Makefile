@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo test other-processor nightly fuzz lint types docs site browser browser-short explore-picture picture bench validate scoreboard live live-router soak conformance-random mutants lock sbom wheel wheel-check clean
+.PHONY: help install demo test other-processor nightly fuzz lint types docs site browser browser-short explore-picture picture bench validate scoreboard live live-router soak conformance-random mutants lock sbom wheel wheel-check release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -136,6 +136,9 @@ wheel: $(STAMP) ## build the wheel into dist/, with compiled code for each of Py
 
 wheel-check: $(STAMP) ## the wheel in clean environments of Python 3.11, 3.12 and 3.13, used from an empty folder
 	$(BIN)/python -m tests.install
+
+release-check: $(STAMP) ## wheel, source distribution, bill of materials and hashes into dist/; each tried from an empty folder, under two Pythons or more
+	$(BIN)/python -m tests.release
 
 clean: ## remove what building and testing leave, .venv excepted
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -48,20 +48,40 @@ _LAYOUTS: dict[type, list[tuple[np.dtype[Any], int]]] = {}
 """For each kind of tuple, the dtype of each array and its number of axes: what compiled code takes them for."""
 
 
-def table_of(tuples: Sequence[Any]) -> Table:
-    """Return the table of tuples of one kind, at least one."""
+def table_of(tuples: Sequence[Any], *, even: Sequence[range] = ()) -> Table:
+    """Return the table of tuples of one kind, at least one.
+
+    ``even``: rows of tuples whose arrays lie at even distances, each as far behind the same one of the row before.
+    """
     if numba.config.DISABLE_JIT:
         return list(tuples)
     kind = type(tuples[0])
     if kind not in _LAYOUTS:
         _HOLLOW[kind] = _hollow(tuples[0])
         _LAYOUTS[kind] = [(array.dtype, array.ndim) for array in arrays_of(tuples[0])]
-    table, before = np.zeros((len(tuples), WORDS * len(_LAYOUTS[kind])), np.int64), None
+    table = np.zeros((len(tuples), WORDS * len(_LAYOUTS[kind])), np.int64)
+    laid, last = {row for rows in even for row in rows[2:]}, None
     for row, each in enumerate(tuples):
-        table[row] = table[row - 1]  # what both have stays
-        point_to(table, row, each, before=before)
-        before = each
+        if row not in laid:
+            if last is not None:
+                table[row] = table[last]  # what both have stays
+            point_to(table, row, each, before=None if last is None else tuples[last])
+            last = row
+    for rows in even:
+        _lay_evenly(table, rows, tuples)
     return table
+
+
+def _lay_evenly(table: Table, rows: range, tuples: Sequence[Any]) -> None:
+    """Fill a table's rows behind the first two from these; of the last it is checked that the tuple is there."""
+    if len(rows) < 3:
+        return
+    first, rest = table[rows.start], table[rows.start : rows.stop]
+    step = table[rows.start + 1] - first
+    rest[:] = np.multiply.outer(np.arange(len(rows)), step) + first
+    found = rest[-1].copy()
+    point_to(table, rows[-1], tuples[rows[-1]])
+    assert (rest[-1] == found).all(), f"rows {rows}: arrays do not lie at even distances"  # noqa: S101 - ours
 
 
 def point_to(table: Table, row: int, arrays: Any, *, before: Any = None) -> None:

@@ -50,6 +50,12 @@ class Blackbox(LatencyModel):
         """Exact integers."""
         return BLACKBOX
 
+    @property
+    def least_step_us(self) -> int:
+        """A step of one token, of the cheaper kind."""
+        one, none = np.ones(1, np.int64), np.zeros(1, np.int64)
+        return min(int(self.step_us(one, none)[0]), int(self.step_us(none, one)[0]))
+
     def engine_coefficients(self) -> Int64s:
         """Return (beta0, beta1, beta2, alpha2, alpha3) in 10⁻⁶ µs, as the engine takes them."""
         names = ("beta0", "beta1", "beta2", "alpha2", "alpha3")

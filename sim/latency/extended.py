@@ -146,6 +146,14 @@ class Extended(Blackbox):
         own = (self.beta3, self.beta4, self.beta5, self.floor, self.kappa, self.concavity, self.sigma)
         return EXTENDED if any(own) or self.tiles else BLACKBOX
 
+    @property
+    def least_step_us(self) -> int:
+        """What is there without a token, or blackbox's; 0 with scatter, which has no bound."""
+        if self.engine_kind == BLACKBOX:
+            return Blackbox.least_step_us.__get__(self)
+        factor = min((each for _, each in self.tiles), default=1.0)
+        return 0 if self.sigma > 0 else int(np.rint(float(self.beta0) + self.floor * factor))
+
     def engine_terms(self) -> NDArray[np.float64]:
         """Return the coefficients in the order of ``sim.engine.step_time.step_duration``, then the factors of tiles."""
         coefficients = np.array(

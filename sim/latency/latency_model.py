@@ -251,6 +251,11 @@ class LatencyModel:
         raise NotImplementedError
 
     @property
+    def least_step_us(self) -> int:
+        """µs that no step with tokens is shorter than, whatever is in it; 0 where that is not known."""
+        return 0
+
+    @property
     def is_blackbox(self) -> bool:
         """Whether steps are computed in exact integers."""
         return self.engine_kind == BLACKBOX

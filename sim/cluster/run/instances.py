@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sim.cluster.arrays import NOWHERE, set_number
 from sim.cluster.fleet import num_prompt_ids
+from sim.cluster.run.foresight import end_of_new_us, is_foreseen, next_end_us
 from sim.cluster.run.lockstep import is_rank, run_ranks
 from sim.cluster.run.tables import run_engine
 from sim.cluster.run.world import FOREVER, NEVER, World
@@ -51,9 +52,11 @@ def next_step_us(world: World, instance: int) -> int:
 def next_change_us(world: World, instance: int, time_us: int) -> int:
     """Return when an instance may next differ: a step starts or ends, a request joins; FOREVER if never by itself.
 
-    Its steps were taken up to ``time_us``.
+    Its steps were taken up to ``time_us``. Where decisions read only who is in flight, it differs where one ends.
     """
     state = engine_at(world.engines, instance)
+    if world.least_step_us[instance] > 0 and is_foreseen(state):
+        return next_end_us(world, instance, time_us)
     clock, pending = state.engine[0].clock, state.engine[0].queues.first_pending
     change_us = clock.now_us if clock.now_us > time_us else next_step_us(world, instance)
     if change_us == NEVER:
@@ -74,7 +77,7 @@ def hand_over(world: World, request: int, instance: int, time_us: int) -> bool:
     row.status = dt.PENDING
     row.max_total_tokens = world.entries[pool, request]
     inject(state, request, time_us, world.delays_us[pool, request])
-    set_number(world.due_us, instance, 0)
+    set_number(world.due_us, instance, end_of_new_us(world, instance, request))
     return True
 
 

@@ -25,7 +25,7 @@ from sim.cluster.run.request_path import (
     route,
     take_step,
 )
-from sim.cluster.run.snapshots import bring_all, see_signals, take_due_snapshots
+from sim.cluster.run.snapshots import bring_each, see_signals, take_due_snapshots
 from sim.cluster.run.tables import world_at
 from sim.cluster.run.world import FOREVER, World
 from sim.engine.dtypes import GAVE_UP
@@ -183,7 +183,7 @@ def look_around(world: World, time_us: int, rank: int) -> int:
     last_due_us = time_us if rank > SNAPSHOT else time_us - 1
     if not world.loop[0].is_coupled and not take_due_snapshots(world, last_due_us):
         return ENGINE_NEEDS_ROOM
-    if not bring_all(world, time_us):
+    if not bring_each(world, time_us):
         return ENGINE_NEEDS_ROOM
     see_loads(world, time_us)
     return NEEDS_OPERATION

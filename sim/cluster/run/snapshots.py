@@ -64,13 +64,29 @@ def bring_all(world: World, time_us: int) -> bool:
     return True
 
 
+@part
+def bring_if_due(world: World, instance: int, time_us: int) -> bool:
+    """Advance an instance of which a decision would see a change."""
+    is_due = world.due_us[(len(world.due_us) >> 1) + instance] <= time_us
+    return not is_due or bring(world, instance, time_us)
+
+
+@part
+def bring_each(world: World, time_us: int) -> bool:
+    """Advance every instance to ``time_us``, those too of which no decision would see a change."""
+    for instance in range(len(world.loads)):  # noqa: SIM110 - numba compiles no generators
+        if not bring(world, instance, time_us):
+            return False
+    return True
+
+
 @phase
 def see_two(world: World, request: int, time_us: int) -> bool:
     """Advance the two instances that power-of-two draws for a request."""
     if world.fleet.counts[0].num_candidates == 0:
         return True
     first, second = draw_two(world.router, world.fleet, request)
-    return bring(world, first, time_us) and bring(world, second, time_us)
+    return bring_if_due(world, first, time_us) and bring_if_due(world, second, time_us)
 
 
 @phase

@@ -160,6 +160,9 @@ class World(NamedTuple):
     due_us: (
         Int64s  # a tree (``arrays``) over the instances: no decision sees a change of one before; not in step
     )
+    least_step_us: (
+        Int64s  # per instance: no step is shorter; 0 where decisions look at each (``least_steps``)
+    )
     rows: Records  # REQUEST[n], shared by all engines
     delays_us: Int64s  # [num_pools, n]: from being handed over to joining the queue
     entries: Int64s  # [num_pools, n]: max_total_tokens, NEVER where the front end refuses

@@ -25,6 +25,9 @@ def copies_of(states: Sequence[State], rooms: Sequence[Room]) -> list[State]:
         for place, (name, shared, array) in enumerate(zip(State._fields, first, second, strict=True))
         if array is not shared and array.size > 0 and name not in Room._fields
     ]
+    own.sort(
+        key=lambda each: each[1].nbytes
+    )  # small ones, which each step needs, stand together on few pages
     starts = np.cumsum([0, *(-(-array.nbytes // CACHE_LINE) * CACHE_LINE for _, array in own)])
     memory = untouched(len(rooms) * int(starts[-1]), np.dtype(np.uint8)).reshape(len(rooms), -1)
     rows = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from sim.cluster.arrays import records
 from sim.cluster.cluster_config import ClusterConfig
 from sim.cluster.cluster_work import ClusterWork
@@ -17,6 +19,7 @@ from sim.cluster.run.world import (
     UNDECIDED,
 )
 from sim.engine.state import Records
+from sim.requests import Int64s
 
 DECIDER_CODES = {"never": NOBODY, "always": EVERYBODY, "prefix-threshold": WHO_LACKS_A_PREFIX}
 
@@ -68,6 +71,17 @@ def loop_of(config: ClusterConfig, work: ClusterWork, *, records_decisions: bool
         loop[name] = NEVER
     loop["chosen"], loop["look_us"] = UNDECIDED, FOREVER
     return loop
+
+
+def least_steps(loop: Records, config: ClusterConfig, *, has_adapters: bool) -> Int64s:
+    """Return, int64 µs per instance, what no step is shorter than; 0 where decisions read more than who is in flight.
+
+    With adapters they read who has a first token, too.
+    """
+    reads = ("is_coupled", "sees_queues", "sees_kv", "sees_caches")
+    reads_more = has_adapters or any(loop[name][0] for name in reads)
+    least_us = [0 if reads_more else pool.latency.least_step_us for pool in config.pools]
+    return np.repeat(np.array(least_us, np.int64), [pool.num_slots for pool in config.pools])
 
 
 def num_attempts(config: ClusterConfig) -> int:

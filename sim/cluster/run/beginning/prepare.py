@@ -23,7 +23,7 @@ from sim.cluster.routing.routing_policies import (
     OwnPolicy,
     RoundRobin,
 )
-from sim.cluster.run.beginning.loop_settings import loop_of, sees_stale_caches
+from sim.cluster.run.beginning.loop_settings import least_steps, loop_of, sees_stale_caches
 from sim.cluster.run.beginning.shared_engines import (
     can_jump,
     connected,
@@ -82,7 +82,7 @@ def new_world(
     most_decisions = 2 * n if config.moves_kv else n
     world = World(
         loop=loop,
-        engines=table_of(states),
+        engines=table_of(states, even=_evenly_laid(config, loop)),
         rows=rows,
         delays_us=delays_us,
         entries=entries,
@@ -98,6 +98,7 @@ def new_world(
         log=new_decision_log(most_decisions if records_decisions else 0, config.num_instances),
         transfers=transfers,
         **_of_instances(states, config, record=record, runs_engines=runs_engines),
+        least_step_us=least_steps(loop, config, has_adapters=work.adapter is not None),
         **_of_routers(fleet, table, config),
         **_of_arrivals(work, num_originals=int(loop["num_requests"][0])),
         links=new_links(
@@ -131,6 +132,16 @@ def _states_of(
     if sees_stale_caches(loop):
         states = [state._replace(cache_log=np.zeros(CACHE_LOG_LENGTH, np.int32)) for state in states]
     return states
+
+
+def _evenly_laid(config: ClusterConfig, loop: Records) -> list[range]:
+    """Return the rows of engines that lie side by side in memory: of each pool the copies (``copies_of``)."""
+    if config.moves_kv or sees_stale_caches(loop):  # each has further arrays
+        return []
+    ends = np.cumsum([pool.num_slots for pool in config.pools]).tolist()
+    return [
+        range(end - max(pool.num_slots - 2, 0), end) for pool, end in zip(config.pools, ends, strict=True)
+    ]
 
 
 def _of_instances(

@@ -15,12 +15,15 @@ from sim.config import UNBOUNDED, EngineConfig, Record
 from sim.engine import dtypes as dt
 from sim.engine.beginning.first_of_requests import asked_for, check_moved_kv, with_asked_for
 from sim.engine.beginning.first_transfers import with_kv_transfers
-from sim.engine.beginning.longer_arrays import longer
+from sim.engine.beginning.longer_arrays import longer, longer_hashes
 from sim.engine.initial_state import first_state, length_limits, request_records, rooms_for, size_for
 from sim.engine.state import PER_REQUEST, Records, State
 from sim.engine.state import records as aligned_records
 from sim.latency.batch import StepBatch
 from sim.requests import Int64s, Requests
+
+MOST_HASH_BYTES = 1 << 30
+"""So many bytes of address space at most are set aside for a pool's hash tables; they take memory as they fill."""
 
 
 def engine_states(
@@ -57,6 +60,7 @@ def engine_states(
                 heap=longer(state.heap, 64),
                 **store_of(states, state),
             )
+            state = state._replace(**_room_for_contents(state, pool))
             state = _with_limits(state, rows, requests, pool)
             state = with_asked_for(state, asked, requests, pool.engine)
             if hears:
@@ -67,6 +71,19 @@ def engine_states(
             states.append(state)
         states += copies_of(states, rooms[2:])
     return states
+
+
+def _room_for_contents(state: State, pool: Pool) -> dict[str, Records]:
+    """Return the hash table with room for what the running requests may leave in it, if it is not too large.
+
+    Every engine that runs asks for it (``sim.engine.log.has_room``), and to make it longer then takes 0.2 ms.
+    """
+    settings = state.engine[0].settings
+    most_ids = pool.engine.max_num_seqs * (state.block_table.shape[1] + 1)
+    num_bytes = most_ids * pool.num_slots * state.hashes.dtype.itemsize
+    if not settings.enable_prefix_caching or num_bytes > MOST_HASH_BYTES:
+        return {}
+    return longer_hashes(state, len(state.hashes) // int(settings.num_kv_cache_groups) + most_ids)
 
 
 def _outputs_are_shared(rows: Records, engine: EngineConfig) -> bool:

@@ -1,0 +1,111 @@
+"""The soonest that an instance can end a request: a decision that reads who is in flight alone need not look before.
+
+A step gives a request one token at most, and takes as long as the shortest step of the latency model at least. So an
+instance with k steps to go before any of its requests can have its last token is left alone for k such steps, whatever
+comes meanwhile: others make steps longer, never shorter. It is then advanced in one go, as far as it had come behind.
+"""
+
+from __future__ import annotations
+
+from sim.cluster.run.world import FOREVER, NEVER, World
+from sim.engine import dtypes as dt
+from sim.engine.deadlines import next_deadline_us
+from sim.engine.state import State, engine_at
+from sim.engine.step_time.step_duration import output_delay_us
+from sim.jit.compile import part, phase
+
+MOST_EXAMINED = 32
+"""Of longer queues no more are examined: one that cannot end soon would not make up for the time."""
+
+
+@part
+def is_foreseen(state: State) -> bool:
+    """Return whether a step gives a request one token at most, and requests that wait stand in the queue."""
+    settings = state.engine[0].settings
+    if settings.num_speculative_tokens > 0 or settings.pipeline_parallel_size > 1:
+        return False
+    return settings.has_loads == 0 and settings.session_kv_ttl_us == 0
+
+
+@part
+def time_to_go_us(state: State, request: int, least_us: int) -> int:
+    """Return how long after the end of its next step a request's last token is seen, at the soonest."""
+    r = state.requests[request]
+    delay_us = output_delay_us(state.latency, r.max_total_tokens - r.num_prompt_tokens)
+    return max(r.max_total_tokens - r.num_tokens - 1, 0) * least_us + delay_us
+
+
+@part
+def waits_behind_all(state: State) -> bool:
+    """Return whether none of those that wait can run before one of those that run has ended.
+
+    All seats are taken; who is preempted meanwhile goes in front of the others.
+    """
+    settings, queues = state.engine[0].settings, state.engine[0].queues
+    has_seats = queues.num_running < settings.max_num_seqs
+    return not has_seats and settings.policy == dt.FCFS and settings.has_traits == 0
+
+
+@phase
+def least_time_to_go_us(state: State, least_us: int) -> int:
+    """Return the least ``time_to_go_us`` of requests that run or wait; FOREVER without any."""
+    queues, is_fcfs = state.engine[0].queues, state.engine[0].settings.policy == dt.FCFS
+    to_go_us = FOREVER
+    for i in range(queues.num_running):
+        to_go_us = min(to_go_us, time_to_go_us(state, state.running[i], least_us))
+    if queues.num_waiting == 0 or waits_behind_all(state):
+        return to_go_us
+    if queues.num_waiting > MOST_EXAMINED:
+        return 0
+    request = queues.first_waiting
+    for i in range(queues.num_waiting):
+        if not is_fcfs:
+            request = state.heap[i]
+        to_go_us = min(to_go_us, time_to_go_us(state, request, least_us))
+        request = state.requests[request].next_waiting
+    return to_go_us
+
+
+@part
+def end_of_pending_us(state: State, now_us: int, least_us: int) -> int:
+    """Return when one of those that have yet to join the queue may end; FOREVER without any."""
+    request, end_us = state.engine[0].queues.first_pending, FOREVER
+    for _ in range(MOST_EXAMINED):
+        if request == NEVER:
+            return end_us
+        r = state.requests[request]
+        end_us = min(end_us, max(now_us, r.queued_us) + least_us + time_to_go_us(state, request, least_us))
+        request = r.next_waiting
+    if request == NEVER:
+        return end_us
+    return min(end_us, max(now_us, state.requests[request].queued_us) + least_us)  # nor any behind it
+
+
+@phase
+def next_end_us(world: World, instance: int, time_us: int) -> int:
+    """Return when an instance may end a request, at the soonest, that was advanced to ``time_us``."""
+    state, least_us = engine_at(world.engines, instance), world.least_step_us[instance]
+    clock = state.engine[0].clock
+    now_us = max(clock.now_us, time_us)
+    end_us = end_of_pending_us(state, now_us, least_us)
+    to_go_us = least_time_to_go_us(state, least_us)
+    if to_go_us < FOREVER:
+        first_us = now_us + least_us
+        if clock.num_batches > 0:
+            first_us = state.batches[clock.oldest_batch].exec_end_us
+        end_us = min(end_us, first_us + to_go_us)
+    deadline_us = next_deadline_us(state)
+    return end_us if deadline_us == NEVER else min(end_us, deadline_us)
+
+
+@part
+def end_of_new_us(world: World, instance: int, request: int) -> int:
+    """Return when a request that an instance has just got may end, at the soonest, or another of the instance's."""
+    state, least_us = engine_at(world.engines, instance), world.least_step_us[instance]
+    if least_us == 0 or not is_foreseen(state):
+        return 0
+    due_us = world.due_us[(len(world.due_us) >> 1) + instance]
+    end_us = state.requests[request].queued_us + least_us + time_to_go_us(state, request, least_us)
+    if world.loop[0].has_deadlines and state.deadline_us[request] != NEVER:
+        end_us = min(end_us, state.deadline_us[request])
+    return min(due_us, end_us)

@@ -25,6 +25,9 @@ from sim.requests import Int64s, Requests
 MOST_HASH_BYTES = 1 << 30
 """So many bytes of address space at most are set aside for a pool's hash tables; they take memory as they fill."""
 
+MOST_FINGER_BYTES = 1 << 28
+"""So many bytes of address space at most are set aside for the fingers of a pool's engines, which seldom place any."""
+
 
 def engine_states(
     requests: Requests, rows: Records, config: ClusterConfig, *, record: Record, hears: bool, pauses: bool
@@ -58,6 +61,7 @@ def engine_states(
                 deadline_us=deadline_us,
                 deadlines=np.zeros(len(deadline_us), np.int64),
                 heap=longer(state.heap, 64),
+                fingers=longer(state.fingers, num_fingers(len(state.fingers), len(rows), pool.num_slots)),
                 **store_of(states, state),
             )
             state = state._replace(**_room_for_contents(state, pool))
@@ -71,6 +75,14 @@ def engine_states(
             states.append(state)
         states += copies_of(states, rooms[2:])
     return states
+
+
+def num_fingers(least: int, num_requests: int, num_engines: int) -> int:
+    """Return how many places of a list of pending requests an engine keeps: with one for eight it is found in O(log n).
+
+    ``least``: at least so many. All requests may be one engine's.
+    """
+    return max(least, min(num_requests // 8, MOST_FINGER_BYTES // 8 // num_engines))
 
 
 def _room_for_contents(state: State, pool: Pool) -> dict[str, Records]:

@@ -139,6 +139,7 @@ def test_each_look_takes_every_engine_on_once_however_many_need_room(
 
     monkeypatch.setattr("sim.cluster.by_events.look_at_all", counted)
     monkeypatch.setattr("sim.cluster.results.watching.LEAST_INTERVAL_US", 1000)
+    monkeypatch.setattr("sim.cluster.run.beginning.shared_engines.MOST_HASH_BYTES", 0)  # none has room
     engine = EngineConfig(max_num_seqs=1, num_gpu_blocks=400)
     pool = Pool(engine=engine, latency=Blackbox(beta0=1000), instances=num_instances)
     simulate_cluster(ClusterWork(requests=requests), ClusterConfig(pools=(pool,)), points=4)

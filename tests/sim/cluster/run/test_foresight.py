@@ -29,7 +29,7 @@ from sim.cluster.run.beginning import prepare
 from sim.cluster.run.beginning.prepare import new_world
 from sim.engine.state import columns
 from sim.jit.references import table_of
-from tests.examples import examples
+from tests.examples import examples, few_or_all
 from tests.sim.cluster.test_cluster import assert_same_run
 from tests.sim.strategies import Case, Pick, any_model, blackbox, cases, extended, picks, tiled
 
@@ -79,6 +79,54 @@ def drawn_config(
     return ClusterConfig(pools=(pool,), routing=policy, latency=way, **settings)  # type: ignore[arg-type] # checked there
 
 
+def assert_left_alone_is_looked_at(
+    case: Case, instances: int, policy: RoutingPolicy, *, change: int, way_us: int
+) -> None:
+    """Bits of every request's way, and of each engine's counts, whatever fails, comes or gives up."""
+    config = drawn_config(case, instances, policy, change=change, way_us=way_us)
+    work = ClusterWork(requests=case.requests)
+    ours, theirs = simulate_cluster(work, config), looking_at_each_step(work, config)
+    assert_same_run(ours, theirs)
+    np.testing.assert_array_equal(ours.left_us, theirs.left_us)
+    for one, other in zip(ours.instances, theirs.instances, strict=True):
+        counts = [columns(each.written.state.engine)[0]["totals"].copy() for each in (one, other)]
+        for each in counts:
+            each["num_jumps"] = 0
+        assert counts[0] == counts[1]
+
+
+def busy_case(seed: int) -> Case:
+    """Return 150 requests that come faster than a few engines serve them: queues, preemptions, clients that give up."""
+    rng = np.random.default_rng(seed)
+    n = 150
+    arrival_us = np.cumsum(rng.exponential(rng.choice([1500, 4000]), n)).astype(np.int64)
+    waits_us = rng.integers(20_000, 150_000, n)
+    requests = Requests(
+        arrival_us=arrival_us,
+        prompt_tokens=rng.integers(1, 40, n),
+        output_tokens=rng.integers(1, 40, n),
+        priority=rng.integers(0, 3, n),
+        hash_offsets=np.zeros(n + 1, np.int64),
+        hash_ids=np.zeros(0, np.int64),
+        deadline_us=np.where(rng.random(n) < rng.choice([0, 0.5]), arrival_us + waits_us, -1),
+    )
+    engine = EngineConfig(
+        max_model_len=80,
+        max_num_seqs=int(rng.choice([2, 5, 64])),
+        num_gpu_blocks=int(rng.choice([8, 20, 1000])),
+        async_scheduling=bool(rng.integers(2)),
+        scheduling_policy="priority" if rng.integers(2) else "fcfs",
+    )
+    return Case(requests=requests, config=engine, latency=replace(LATENCY, alpha0=int(rng.choice([0, 9000]))))
+
+
+@pytest.mark.parametrize("seed", range(few_or_all(24, 1000)))
+def test_busy_engines_left_alone_and_looked_at_are_one_cluster(seed: int) -> None:
+    assert_left_alone_is_looked_at(
+        busy_case(seed), 1 + seed % 5, POLICIES[seed % 4], change=seed % len(CHANGES), way_us=0
+    )
+
+
 @examples(500)
 @given(
     cases(model=mostly_foreseen, impatient=True, costly=True, stopping=True),
@@ -90,19 +138,7 @@ def drawn_config(
 def test_engines_left_alone_and_engines_looked_at_are_one_cluster(
     case: Case, instances: int, policy: RoutingPolicy, change: int, way_us: int
 ) -> None:
-    """Bits of every request's way, and of each engine's counts, whatever fails, comes or gives up."""
-    config, work = (
-        drawn_config(case, instances, policy, change=change, way_us=way_us),
-        ClusterWork(requests=case.requests),
-    )
-    ours, theirs = simulate_cluster(work, config), looking_at_each_step(work, config)
-    assert_same_run(ours, theirs)
-    np.testing.assert_array_equal(ours.left_us, theirs.left_us)
-    for one, other in zip(ours.instances, theirs.instances, strict=True):
-        counts = [columns(each.written.state.engine)[0]["totals"].copy() for each in (one, other)]
-        for each in counts:
-            each["num_jumps"] = 0
-        assert counts[0] == counts[1]
+    assert_left_alone_is_looked_at(case, instances, policy, change=change, way_us=way_us)
 
 
 @given(picks(), st.lists(st.tuples(*[st.integers(0, 300)] * 3), min_size=1, max_size=30))

@@ -150,7 +150,7 @@ class Extended(Blackbox):
     def least_step_us(self) -> int:
         """What is there without a token, or blackbox's; 0 with scatter, which has no bound."""
         if self.engine_kind == BLACKBOX:
-            return Blackbox.least_step_us.__get__(self)
+            return int(Blackbox.least_step_us.__get__(self))
         factor = min((each for _, each in self.tiles), default=1.0)
         return 0 if self.sigma > 0 else int(np.rint(float(self.beta0) + self.floor * factor))
 

@@ -99,7 +99,7 @@ def busy_case(seed: int) -> Case:
     """Return 150 requests that come faster than a few engines serve them: queues, preemptions, clients that give up."""
     rng = np.random.default_rng(seed)
     n = 150
-    arrival_us = np.cumsum(rng.exponential(rng.choice([1500, 4000]), n)).astype(np.int64)
+    arrival_us = np.cumsum(rng.exponential(rng.choice([1500, 4000, 15_000]), n)).astype(np.int64)
     waits_us = rng.integers(20_000, 150_000, n)
     requests = Requests(
         arrival_us=arrival_us,
@@ -117,7 +117,9 @@ def busy_case(seed: int) -> Case:
         async_scheduling=bool(rng.integers(2)),
         scheduling_policy="priority" if rng.integers(2) else "fcfs",
     )
-    return Case(requests=requests, config=engine, latency=replace(LATENCY, alpha0=int(rng.choice([0, 9000]))))
+    return Case(
+        requests=requests, config=engine, latency=replace(LATENCY, alpha0=int(rng.choice([0, 9000, 40_000])))
+    )
 
 
 @pytest.mark.parametrize("seed", range(few_or_all(24, 1000)))
@@ -200,5 +202,5 @@ def test_engines_side_by_side_have_the_rows_that_they_have_one_by_one() -> None:
     config = ClusterConfig(pools=(pool, other), routing=LeastLoaded())
     short = replace(requests, output_tokens=np.minimum(requests.output_tokens, 2))
     for record in ("none", "spans"):
-        world, states = new_world(ClusterWork(requests=short), config, record=record, runs_engines=False)  # type: ignore[arg-type] # one of its names
+        world, states = new_world(ClusterWork(requests=short), config, record=record, runs_engines=False)
         np.testing.assert_array_equal(world.engines, table_of(states))

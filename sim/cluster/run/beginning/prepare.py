@@ -82,7 +82,6 @@ def new_world(
     most_decisions = 2 * n if config.moves_kv else n
     world = World(
         loop=loop,
-        engines=table_of(states, even=_evenly_laid(config, loop)),
         rows=rows,
         delays_us=delays_us,
         entries=entries,
@@ -98,7 +97,7 @@ def new_world(
         log=new_decision_log(most_decisions if records_decisions else 0, config.num_instances),
         transfers=transfers,
         **_of_instances(states, config, record=record, runs_engines=runs_engines),
-        least_step_us=least_steps(loop, config, has_adapters=work.adapter is not None),
+        **_of_engines(states, work, config, loop),
         **_of_routers(fleet, table, config),
         **_of_arrivals(work, num_originals=int(loop["num_requests"][0])),
         links=new_links(
@@ -132,6 +131,16 @@ def _states_of(
     if sees_stale_caches(loop):
         states = [state._replace(cache_log=np.zeros(CACHE_LOG_LENGTH, np.int32)) for state in states]
     return states
+
+
+def _of_engines(
+    states: list[State], work: ClusterWork, config: ClusterConfig, loop: Records
+) -> dict[str, Any]:
+    """Return the table of engines, and what no step of each is shorter than."""
+    return {
+        "engines": table_of(states, even=_evenly_laid(config, loop)),
+        "least_step_us": least_steps(loop, config, has_adapters=work.adapter is not None),
+    }
 
 
 def _evenly_laid(config: ClusterConfig, loop: Records) -> list[range]:

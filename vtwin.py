@@ -130,6 +130,7 @@ MOST_USED = {
             "--fit",
             "--holdout",
             "--simulated",
+            "--report",
             "--write-config",
         ),
         *("--model-config", "--gpu", "--tp", "--slo", "--network", "--thresholds", "--baseline"),

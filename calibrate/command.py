@@ -301,6 +301,9 @@ def summarise(calibration: Calibration, report: Path, *, is_stdout_free: bool) -
     say(*verdict.split("\n"), err=not is_stdout_free)
     for line in warned:
         tell(f"warning: {line}")
+    for each in calibration.traces:
+        if each.source.trace.header.mode == "replayed":
+            tell(f"note: {each.source.name} is simulated: these are the errors between two simulations")
     for table in tables_of(calibration):
         print_table(results, table)
     for each in calibration.traces:

@@ -331,6 +331,9 @@ def describe(summary: Summary, *, width: int | None = None) -> list[str]:
 
 def _said(summary: Summary) -> list[tuple[str, str]]:
     """Return the terms of a summary that it has."""
+    from traces.findings.run_findings import OVERLOADED
+
+    is_overloaded = any(each.kind == OVERLOADED for each in summary.findings)
     said = [
         ("requests", f"{summary.num_requests:,}"),
         ("mode", f"imported from {summary.imported_from}" if summary.imported_from else summary.mode),
@@ -341,6 +344,7 @@ def _said(summary: Summary) -> list[tuple[str, str]]:
         ("arrival rate", _per_s(summary.rate_per_s)),
         ("CV of the gaps", _rounded(summary.gap_cv, unit="")),
         ("duration", _rounded(summary.duration_us, unit="s", scale=1e-6)),
+        ("verdict", "OVERLOADED: more is sent than is answered" if is_overloaded else None),
         ("throughput", _per_s(summary.request_throughput)),
         ("", _rounded(summary.output_token_throughput, unit="output tokens/s")),
         ("closed loop", f"{summary.concurrency:,} users" if summary.concurrency else None),

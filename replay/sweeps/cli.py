@@ -56,7 +56,10 @@ def sweep(options: SweepOptions) -> None:
         raise ConfigError(f"--output: got {output}, expected a name that ends in .parquet")
     asked = read_grid(options.grid)
     if shard is not None:
-        asked = replace(asked, runs=in_shard(asked.runs, shard))
+        whole, asked = len(asked.runs), replace(asked, runs=in_shard(asked.runs, shard))
+        if not asked.runs:
+            tell(f"share {shard[0]} of {shard[1]} has no run: the grid has {whole:,}. Nothing is written")
+            return
     for slo in dict.fromkeys(run.slo for run in asked.runs if run.slo):
         parse_slo(slo, tell=tell_note)
     for source in sorted({each.source for each in list_prices().values()}) if asked.has_list_prices else ():
@@ -81,6 +84,8 @@ def _run(asked: Grid, output: Path, options: SweepOptions) -> None:
         known = known_rows(table, asked.runs, option="--output" if table == output else "--merge")
         if told_damage := known.note():
             tell_note(told_damage)
+        if table != output and not known.rows:
+            tell_note(f"--merge {table}: no run of it is one of this grid's")
         rows.update(known.rows)
     left = [run for run in asked.runs if run.digest not in rows]
     tell(f"{len(asked.runs):,} runs, {len(asked.runs) - len(left):,} of them done before")

@@ -76,6 +76,20 @@ def test_a_share_that_is_missing_is_simulated_and_one_cut_short_counts(
     assert len(pd.read_parquet("grid.parquet")) == 8
 
 
+def test_a_share_without_runs_writes_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    swept("--shard", "9/11")
+    assert "share 9 of 11 has no run: the grid has 8. Nothing is written" in capsys.readouterr().err
+    assert not list(folder.glob("*.parquet*"))
+
+
+def test_a_table_of_another_grid_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    swept("--shard", "1/8")
+    (folder / "grid.yaml").write_text(GRID.replace("output_tokens: 10", "output_tokens: 11"))
+    capsys.readouterr()
+    swept("--merge", "grid.shard-*.parquet", "--dry-run")
+    assert "no run of it is one of this grid's" in " ".join(capsys.readouterr().err.split())
+
+
 @pytest.mark.parametrize("text", ["0/2", "3/2", "2", "1/0", "a/b", "1/2/3", "-1/2", "1/999999"])
 def test_a_wrong_share_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"--shard: got .*, expected I/N with I from 1 to N"):

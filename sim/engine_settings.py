@@ -189,6 +189,11 @@ class EngineSettings(
         return self.encoder_step_us + self.encoder_token_us + self.encoder_token_pair_us > 0
 
     @property
+    def gives_one_token(self) -> bool:
+        """Whether a step gives a request one token at most: there are no drafts."""
+        return self.num_speculative_tokens == 0
+
+    @property
     def encodes_images(self) -> bool:
         """Whether an encoder makes images' tokens, as vLLM has it; other schedulers take them for text."""
         is_vllm = self.batching == "vllm" and self.compatibility == "vllm"

@@ -36,7 +36,7 @@ Tops = Annotated[float, Within(least=1e-6, most=1e9, unit="TOPS")]
 Gib = Annotated[float, Within(least=1e-3, most=1e6, unit="GiB")]
 PartOfStepUs = Annotated[float, Within(least=0, most=1e9, unit="µs")]
 PORT: Final = Count(0, 65_535)
-IMAGE_SIDE: Final = Count(1, 1024)
+TOKEN_SIDE: Final = Count(1, 1024)
 """Pixels."""
 CONCURRENCY: Final = Count(1, MOST_REQUESTS)
 USERS: Final = Count(0, MOST_REQUESTS)

@@ -41,8 +41,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Site:
     """What the handlers share. ``engines``: the settings of each; ``may_refuse``: requests may get no answer.
 
-    ``is_fleet``: a cluster was asked for, so /metrics counts its instances. ``image_side``: of a token of an image, in
-    pixels; None: images are refused.
+    ``is_fleet``: a cluster was asked for, so /metrics counts its instances.
     """
 
     engines: tuple[EngineConfig, ...]
@@ -54,7 +53,6 @@ class Site:
     created: int
     is_fleet: bool = False
     may_refuse: bool = False
-    image_side: int | None = None
     limits: RequestLimits = field(default_factory=RequestLimits)
     numbers: itertools.count[int] = field(default_factory=itertools.count)
 
@@ -175,7 +173,9 @@ async def _tokenize(request: web.Request) -> web.Response:
         prompt = body.get("prompt")
         if not isinstance(prompt, str) and "messages" not in body:
             raise Refusal("prompt: got no text, expected prompt or messages", param="prompt")
-        found = encode(prompt) if isinstance(prompt, str) else chat_tokens(body, image_side=site.image_side)
+        found = (
+            encode(prompt) if isinstance(prompt, str) else chat_tokens(body, read_part=site.limits.read_part)
+        )
         numbers: list[int] = found.tolist()
         return numbers
 
@@ -237,7 +237,7 @@ async def _render(request: web.Request) -> web.Response:
 
 
 async def _chat(request: web.Request) -> web.StreamResponse:
-    parse = partial(parse_chat, image_side=request.app[SITE].image_side)
+    parse = partial(parse_chat, read_part=request.app[SITE].limits.read_part)
     return await _generate(request, await _job_of(request, parse))
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from replay.serve.protocol import PartReader, Refusal
 from replay.serve.tokens import NUM_IDS, Tokens
 
 MOST_PIXELS: Final = 1 << 28
@@ -20,6 +21,21 @@ _IDS_APART: Final = 1 << 20
 
 class UnreadableImageError(ValueError):
     """A part that is no image whose size can be read; the message says what it is."""
+
+
+def part_reader(side: int) -> PartReader:
+    """Return what reads the images of chats: a token is a square of ``side`` pixels."""
+
+    def read(part: object) -> Tokens:
+        if not isinstance(part, dict) or part.get("type") != "image_url":
+            what = "text or images"
+            raise Refusal(f"messages: got content that is not {what}, expected {what}", param="messages")
+        try:
+            return image_tokens(part, side=side)
+        except UnreadableImageError as fault:
+            raise Refusal(f"messages: {fault}", param="messages") from fault
+
+    return read
 
 
 def image_tokens(part: object, *, side: int) -> Tokens:

@@ -35,7 +35,6 @@ def serve(asked: EndpointOptions) -> None:
         raise ConfigError(
             "--port-per-instance: got it without a cluster, expected cluster in TWIN.yaml or --instances"
         )
-    from replay.serve.request_limits import RequestLimits
     from replay.serve.server import run_server
 
     run_server(
@@ -46,13 +45,8 @@ def serve(asked: EndpointOptions) -> None:
         port=asked.port,
         model=asked.model,
         api_key=asked.api_key,
-        image_side=asked.image_side,
         request_metrics=asked.enable_per_request_metrics,
-        limits=RequestLimits(
-            max_body_bytes=asked.max_body_bytes,
-            max_prompts=asked.max_prompts,
-            max_request_tokens=asked.max_request_tokens,
-        ),
+        limits=asked.limits(),
     )
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from replay.console.twins import AnywayOption, InstancesOption, RoutingOption
-from replay.numbers.argument_ranges import IMAGE_SIDE, PORT
+from replay.numbers.argument_ranges import PORT, TOKEN_SIDE
 from traces.console.options import ConfigOption, DefaultsOption
 from traces.strict.option_table import option_table
+
+if TYPE_CHECKING:
+    from replay.serve.request_limits import RequestLimits
 
 
 @option_table
@@ -39,8 +42,8 @@ class EndpointOptions:
     image_side: Annotated[
         int | None,
         typer.Option(
-            min=IMAGE_SIDE.least,
-            max=IMAGE_SIDE.most,
+            min=TOKEN_SIDE.least,
+            max=TOKEN_SIDE.most,
             metavar="PIXELS",
             help="Take chats with images (data URLs): a token is a square of this side, as of observe "
             "--image-side. They count as prompt tokens. Default: refuse them (extra: images).",
@@ -58,3 +61,15 @@ class EndpointOptions:
     routing: RoutingOption = None
     anyway: AnywayOption = False
     defaults: DefaultsOption = None
+
+    def limits(self) -> RequestLimits:
+        """Return what a request may have."""
+        from replay.serve.chat_images import part_reader
+        from replay.serve.request_limits import RequestLimits
+
+        return RequestLimits(
+            max_body_bytes=self.max_body_bytes,
+            max_prompts=self.max_prompts,
+            max_request_tokens=self.max_request_tokens,
+            read_part=None if self.image_side is None else part_reader(self.image_side),
+        )

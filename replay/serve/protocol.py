@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,6 +109,10 @@ def parse_body(raw: bytes) -> Body:
     return body
 
 
+PartReader = Callable[[object], Tokens]
+"""Returns the tokens of a part of a message that is no text. Raises Refusal for one that it does not know."""
+
+
 def parse_completion(body: Body) -> Job:
     """Return the job of a /v1/completions body. Raises Refusal."""
     _refuse_unsupported(body)
@@ -116,10 +120,10 @@ def parse_completion(body: Body) -> Job:
     return _job(body, chat=False, prompts=_prompts(body), max_tokens=DEFAULT_MAX_TOKENS if absent else None)
 
 
-def parse_chat(body: Body, *, image_side: int | None = None) -> Job:
-    """Return the job of a /v1/chat/completions body; ``image_side``: as of ``chat_tokens``. Raises Refusal."""
+def parse_chat(body: Body, *, read_part: PartReader | None = None) -> Job:
+    """Return the job of a /v1/chat/completions body; ``read_part``: as of ``chat_tokens``. Raises Refusal."""
     _refuse_unsupported(body)
-    return _job(body, chat=True, prompts=(chat_tokens(body, image_side=image_side),), max_tokens=None)
+    return _job(body, chat=True, prompts=(chat_tokens(body, read_part=read_part),), max_tokens=None)
 
 
 def check_model(body: Body, model: str) -> None:
@@ -150,28 +154,28 @@ def plan_answer(job: Job, prompt: Tokens, *, max_model_len: int) -> Answer:
     return _stopped(Answer(texts=texts, tokens=tokens, finish_reason=reason, stop_reason=None), job)
 
 
-def chat_tokens(body: Body, *, image_side: int | None = None) -> Tokens:
+def chat_tokens(body: Body, *, read_part: PartReader | None = None) -> Tokens:
     """Return a chat's prompt: per message its role, text and an end mark, then the assistant's turn.
 
-    ``image_side``: pixels of the square that is a token of an image; None: images are refused. Raises Refusal.
+    ``read_part``: what reads the parts that are no text; None: they are refused. Raises Refusal.
     """
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise Refusal(f"messages: got {_kind(messages)}, expected a list of messages", param="messages")
-    parts = [part for message in messages for part in _message_tokens(message, image_side)]
+    parts = [part for message in messages for part in _message_tokens(message, read_part)]
     return np.concatenate([*parts, encode("<assistant>\n")])
 
 
-def _message_tokens(message: object, image_side: int | None) -> list[Tokens]:
+def _message_tokens(message: object, read_part: PartReader | None) -> list[Tokens]:
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
         raise Refusal(f"messages: got {_kind(message)}, expected objects with a role", param="messages")
     # The text is cut into tokens by itself, so that an answer quoted later has the tokens it was made of.
-    said = _content(message.get("content"), image_side)
+    said = _content(message.get("content"), read_part)
     return [encode(f"<{message['role']}>\n"), *said, encode("\n")]
 
 
-def _content(content: object, image_side: int | None) -> list[Tokens]:
-    """Return a message's texts, joined from image to image, and its images."""
+def _content(content: object, read_part: PartReader | None) -> list[Tokens]:
+    """Return a message's texts, joined from one other part to the next, and these parts."""
     if content is None:
         return []
     if isinstance(content, str):
@@ -185,22 +189,13 @@ def _content(content: object, image_side: int | None) -> list[Tokens]:
         if isinstance(said, str):
             text += said
             continue
-        found += [encode(text), _image(part, image_side)]
+        found += [encode(text), _other(part) if read_part is None else read_part(part)]
         text = ""
     return [*found, encode(text)]
 
 
-def _image(part: object, side: int | None) -> Tokens:
-    """Return the tokens of an image. Raises Refusal for another part, and without ``side``."""
-    if side is None or not isinstance(part, dict) or part.get("type") != "image_url":
-        what = "text" if side is None else "text or images"
-        raise Refusal(f"messages: got content that is not {what}, expected {what}", param="messages")
-    from replay.serve.chat_images import UnreadableImageError, image_tokens
-
-    try:
-        return image_tokens(part, side=side)
-    except UnreadableImageError as fault:
-        raise Refusal(f"messages: {fault}", param="messages") from fault
+def _other(_: object) -> Tokens:
+    raise Refusal("messages: got content that is not text, expected text", param="messages")
 
 
 def _job(body: Body, *, chat: bool, prompts: tuple[Tokens, ...], max_tokens: int | None) -> Job:

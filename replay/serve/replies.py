@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from replay.serve.protocol import Answer, Refusal
 from replay.serve.tokens import Tokens
@@ -12,11 +13,11 @@ from replay.serve.tokens import Tokens
 DONE = b"data: [DONE]\n\n"
 
 
-_ENCODER = json.JSONEncoder(separators=(",", ":"))
+_dumps = partial(json.dumps, separators=(",", ":"))
 
 
 def _json(body: Mapping[str, object]) -> bytes:
-    return _ENCODER.encode(body).encode()
+    return _dumps(body).encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

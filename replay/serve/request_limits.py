@@ -10,7 +10,7 @@ from typing import TypeVar
 from aiohttp import web
 from aiohttp.web_protocol import RequestPayloadError
 
-from replay.serve.protocol import Answer, Job, Refusal, plan_answer
+from replay.serve.protocol import Answer, Job, PartReader, Refusal, plan_answer
 from sim import UNBOUNDED, EngineConfig, HeldBlocks
 from traces.strict.arguments import Count, check_fields
 
@@ -25,11 +25,15 @@ LARGE_ANSWERS = 1 << 13
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLimits:
-    """The limits of one request: bytes of its body, prompts, and tokens of all its prompts and answers together."""
+    """The limits of one request: bytes of its body, prompts, and tokens of all its prompts and answers together.
+
+    ``read_part``: what reads the parts of a chat that are no text; None: they are refused.
+    """
 
     max_body_bytes: int = 16 * 2**20
     max_prompts: int = 128
     max_request_tokens: int = 2**20
+    read_part: PartReader | None = None
 
     def __post_init__(self) -> None:
         """Check the numbers. Raises ConfigError."""

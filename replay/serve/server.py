@@ -15,7 +15,7 @@ from typing import TypedDict, Unpack
 from aiohttp import web
 
 from replay.console import ready
-from replay.numbers.argument_ranges import IMAGE_SIDE, PORT
+from replay.numbers.argument_ranges import PORT
 from replay.serve.app import Site, make_app
 from replay.serve.request_limits import RequestLimits
 from replay.serve.senders import open_cluster
@@ -58,10 +58,9 @@ class ServeOptions(TypedDict, total=False):
     api_key: str | None
     request_metrics: bool
     limits: RequestLimits
-    image_side: int | None
 
 
-@takes(config=TWIN, host=TEXT, port=PORT, model=TEXT, image_side=IMAGE_SIDE)
+@takes(config=TWIN, host=TEXT, port=PORT, model=TEXT)
 @asynccontextmanager
 async def serving(
     config: TwinConfig | str | Path,
@@ -72,11 +71,8 @@ async def serving(
     api_key: str | None = None,
     request_metrics: bool = False,
     limits: RequestLimits = DEFAULT_LIMITS,
-    image_side: int | None = None,
 ) -> AsyncIterator[Listening]:
     """Serve ``config`` while the context lasts; port 0 picks a free one. ConfigError on a taken port.
-
-    ``image_side``: pixels of the square that is a token of an image; None: chats with images are refused.
 
     One server is a cluster of one, a fleet answers behind its router. ConfigError on a twin that cannot be served.
     """
@@ -102,7 +98,6 @@ async def serving(
         is_fleet=not config.is_plain_server,
         may_refuse=_may_refuse(cluster),
         limits=limits,
-        image_side=image_side,
     )
     async with _listening(site, host=host, port=port) as listening:
         yield listening

@@ -20,11 +20,11 @@ MOST_EXAMINED = 32
 
 @part
 def is_foreseen(state: State) -> bool:
-    """Return whether a step gives a request one token at most, and requests that wait stand in the queue."""
+    """Return whether requests that wait stand in the queue, and each step is seen where it ends."""
     settings = state.engine[0].settings
-    if settings.num_speculative_tokens > 0 or settings.pipeline_parallel_size > 1:
-        return False
-    return settings.has_loads == 0 and settings.session_kv_ttl_us == 0
+    return (
+        settings.pipeline_parallel_size <= 1 and settings.has_loads == 0 and settings.session_kv_ttl_us == 0
+    )
 
 
 @part

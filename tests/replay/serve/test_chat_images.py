@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from replay.serve.chat_images import image_tokens
+from replay.serve.chat_images import image_tokens, part_reader
 from replay.serve.protocol import Refusal, chat_tokens
 
 SIDE = 28
@@ -36,7 +36,9 @@ def test_equal_images_have_equal_tokens_and_others_have_none_in_common() -> None
 
 def test_images_stand_where_they_are_in_the_message() -> None:
     content = [{"type": "text", "text": "what is "}, part(56, 28), {"type": "text", "text": "here"}]
-    found = chat_tokens({"messages": [{"role": "user", "content": content}]}, image_side=SIDE).tolist()
+    found = chat_tokens(
+        {"messages": [{"role": "user", "content": content}]}, read_part=part_reader(SIDE)
+    ).tolist()
     image = image_tokens(content[1], side=SIDE).tolist()
     plain = chat_tokens({"messages": [{"role": "user", "content": "what is "}]}).tolist()
     place = found.index(image[0])
@@ -56,6 +58,6 @@ def test_images_stand_where_they_are_in_the_message() -> None:
 )
 def test_what_is_no_image_is_refused(bad: dict[str, object], said: str) -> None:
     with pytest.raises(Refusal, match=said):
-        chat_tokens({"messages": [{"role": "user", "content": [bad]}]}, image_side=SIDE)
+        chat_tokens({"messages": [{"role": "user", "content": [bad]}]}, read_part=part_reader(SIDE))
     with pytest.raises(Refusal, match="not text, expected text"):
         chat_tokens({"messages": [{"role": "user", "content": [bad]}]})

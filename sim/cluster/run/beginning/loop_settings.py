@@ -73,14 +73,17 @@ def loop_of(config: ClusterConfig, work: ClusterWork, *, records_decisions: bool
     return loop
 
 
-def least_steps(loop: Records, config: ClusterConfig, *, has_adapters: bool) -> Int64s:
-    """Return, int64 µs per instance, what no step is shorter than; 0 where decisions read more than who is in flight.
+def least_steps(loop: Records, config: ClusterConfig, *, reads_first_tokens: bool) -> Int64s:
+    """Return, int64 µs per instance, what no step is shorter than.
 
-    With adapters they read who has a first token, too.
+    0 where decisions read more than who is in flight, such as who has a first token, or a step gives several tokens.
     """
     reads = ("is_coupled", "sees_queues", "sees_kv", "sees_caches")
-    reads_more = has_adapters or any(loop[name][0] for name in reads)
-    least_us = [0 if reads_more else pool.latency.least_step_us for pool in config.pools]
+    reads_more = reads_first_tokens or any(loop[name][0] for name in reads)
+    least_us = [
+        pool.latency.least_step_us if pool.engine.gives_one_token and not reads_more else 0
+        for pool in config.pools
+    ]
     return np.repeat(np.array(least_us, np.int64), [pool.num_slots for pool in config.pools])
 
 

@@ -139,7 +139,7 @@ def _of_engines(
     """Return the table of engines, and what no step of each is shorter than."""
     return {
         "engines": table_of(states, even=_evenly_laid(config, loop)),
-        "least_step_us": least_steps(loop, config, has_adapters=work.adapter is not None),
+        "least_step_us": least_steps(loop, config, reads_first_tokens=work.adapter is not None),
     }
 
 

@@ -11,6 +11,8 @@ from traces.pages import Across, Band, Dots, Line, Mark, Note, Picture, Rule, Sc
 from traces.pages.chart import MOST_DOTS, MOST_POINTS, thinned
 
 Floats = NDArray[np.float64]
+IN_US = {"µs": 1.0, "ms": 1e3, "s": 1e6, "min": 6e7, "h": 3.6e9}
+"""Units of time that an axis may have: a page puts pictures of several answers, each in its own, on one axis."""
 DIGITS = 5
 """Digits that a screen shows nothing more of."""
 
@@ -36,6 +38,7 @@ def _axis(scale: Scale) -> dict[str, object]:
         "high": scale.high,
         "is_log": scale.is_log,
         "ticks": [list(each) for each in scale.ticks],
+        "in_us": IN_US.get(scale.label),
     }
 
 

@@ -18,10 +18,35 @@ function joined(lines) {
   return uPlot.join(lines.map((line) => [line.x, line.y.map((value) => value)]), lines.map(() => [1]));
 }
 
+// Another answer's picture in the units of this one: its times may be in s where these are in ms.
+function inUnitsOf(picture, other) {
+  const [byX, byY] = ["x", "y"].map((of) => (picture[of].in_us && other[of].in_us ? other[of].in_us / picture[of].in_us : 1));
+  const times = (values, factor) => (factor === 1 ? values : values.map((value) => (value === null ? null : value * factor)));
+  const axis = (each, factor) => (factor === 1 ? each : { ...each, low: each.low * factor, high: each.high * factor, ticks: [] });
+  const marks = other.marks.filter((mark) => mark.kind === "line").map((mark) => ({ ...mark, x: times(mark.x, byX), y: times(mark.y, byY) }));
+  return { ...other, x: axis(other.x, byX), y: axis(other.y, byY), marks };
+}
+
+// Round values between the ends of an axis, where no answer's own ticks are of its unit and kind.
+function roundTicks(low, high, isLog) {
+  const found = [];
+  if (isLog) {
+    for (let decade = Math.floor(Math.log10(low)); decade <= Math.log10(high); decade += 1) found.push(...[1, 3].map((step) => step * 10 ** decade));
+  } else {
+    const rough = (high - low) / 5;
+    const power = 10 ** Math.floor(Math.log10(rough));
+    const step = power * [1, 2, 5, 10].find((each) => each * power >= rough);
+    for (let at = Math.ceil(low / step); at * step <= high; at += 1) found.push(at * step);
+  }
+  return found.filter((value) => value >= low && value <= high).map((value) => [value, short(value)]);
+}
+
 function axisOf(axis, others, { isX }) {
-  const wider = others.filter((each) => each.is_log === axis.is_log).reduce((a, b) => (b.high > a.high ? b : a), axis);
-  const low = Math.min(axis.low, ...others.filter((each) => each.is_log === axis.is_log).map((each) => each.low));
-  const ticks = wider.ticks.filter(([value]) => value >= low && value <= wider.high);
+  const all = [axis, ...others].filter((each) => !axis.is_log || each.low > 0);
+  const wider = all.reduce((a, b) => (b.high > a.high ? b : a), axis);
+  const low = Math.min(axis.low, ...all.map((each) => each.low));
+  const isItsKind = wider.is_log === axis.is_log && wider.ticks.length > 0;
+  const ticks = (isItsKind ? wider.ticks : roundTicks(low, wider.high, axis.is_log)).filter(([value]) => value >= low && value <= wider.high);
   return {
     scale: { time: false, distr: axis.is_log ? 3 : 1, range: () => [low, wider.high] },
     axis: {
@@ -149,7 +174,8 @@ class ChartFigure {
     requestIdleCallback(some);
   }
 
-  draw(picture, grey) {
+  draw(picture, others) {
+    const grey = others.map(([name, other]) => [name, inUnitsOf(picture, other)]);
     this.caption.textContent = picture.title;
     const unit = document.createElement("span");
     unit.textContent = [picture.y.label, picture.y.is_log ? "log scale" : ""].filter(Boolean).join(", ");
@@ -158,7 +184,7 @@ class ChartFigure {
     this.summary.textContent = `Numbers: ${picture.title}`;
     const own = picture.marks.filter((mark) => mark.kind === "line" && mark.x.length);
     const beside = grey.flatMap(([name, other]) =>
-      other.marks.filter((mark) => mark.kind === "line" && mark.x.length && mark.name !== "median" && mark.name !== "arrived").map((mark) => [name, mark]));
+      other.marks.filter((mark) => mark.x.length && mark.name !== "median" && mark.name !== "arrived").map((mark) => [name, mark]));
     const lines = [...beside.map(([, mark]) => mark), ...own];
     if (this.plot) this.plot.destroy();
     this.plot = null;

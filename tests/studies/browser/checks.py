@@ -76,6 +76,42 @@ def a_link_reproduces_settings_and_pins(browser: Browser, folder: Path) -> None:
         assert not there.is_disabled("#pin")
 
 
+def curves_in_several_units_share_one(browser: Browser, folder: Path) -> None:
+    with explored(folder, *LOAD) as here:
+        page = opened(browser, here, after="rate=60")
+        turn(page, "rate", "5")
+        unit, before, now, most, ticks = page.evaluate(
+            """async () => {
+                const figure = figures.get("latencies").get("ttft");
+                figure.again();
+                await new Promise((done) => setTimeout(done, 50));  // uPlot has its scales a moment later
+                const [x, grey, own] = figure.plot.data;
+                const median = (of) => x.find((_, at) => of[at] >= 0.5);
+                const axis = figure.plot.axes[0];
+                return [figure.picture.x.label, median(grey), median(own), figure.plot.scales.x.max, axis.splits().length];
+            }"""
+        )
+        assert unit == "ms"
+        table = page.eval_on_selector_all(
+            "#variants tr", "all => all.map(each => [...each.cells].map(cell => cell.textContent))"
+        )
+        told = {row[0]: row[1:] for row in table}["TTFT p50"]
+        assert before > 1000 > now
+        assert _is_near(_in_ms(told[0]), now), (told, now)
+        assert _is_near(_in_ms(told[-1]), before), (told, before)
+        assert most > before
+        assert ticks > 2
+
+
+def _in_ms(text: str) -> float:
+    value, unit = text.split()
+    return float(value.replace(",", "")) * {"ms": 1.0, "s": 1e3}[unit]
+
+
+def _is_near(value: float, expected: float) -> bool:
+    return abs(value - expected) <= 0.1 * expected
+
+
 def the_keyboard_reaches_every_knob(browser: Browser, folder: Path) -> None:
     with explored(folder, *LOAD, twin=OF_A_MODEL) as here:
         page = opened(browser, here)
@@ -247,6 +283,7 @@ def _until(page: Page, is_so: Callable[[], bool]) -> None:
 Check = Callable[[Browser, Path], None]
 SHORT: tuple[Check, ...] = (
     a_turn_changes_title_table_command_and_link,
+    curves_in_several_units_share_one,
     the_keyboard_reaches_every_knob,
     nothing_keeps_anybody_out,
     a_stranger_s_text_is_text,

@@ -193,7 +193,7 @@ def column_facts(found: Capacity, limits: Sequence[RunLimit]) -> list[Fact]:
 def _answer(found: Capacity, limits: Sequence[RunLimit]) -> str:
     """Return the rate with its interval, of chance alone, and whether runs were too short for queues to grow."""
     if found.rate_per_s is None:
-        return "not found: the runs are too short" if found.is_too_short else _why_none(found, limits)
+        return "not found: the runs are too short" if found.is_too_short else why_none(found, limits)
     sure = "" if found.low is None else f" ({found.low:.3g} to {found.high:.3g})"
     if found.is_cut_short:
         return f"{_per_s(found.rate_per_s)} or more: the runs are too short to tell"
@@ -201,7 +201,7 @@ def _answer(found: Capacity, limits: Sequence[RunLimit]) -> str:
     return f"{_per_s(found.rate_per_s)}{sure}{too_high}"
 
 
-def _why_none(found: Capacity, limits: Sequence[RunLimit]) -> str:
+def why_none(found: Capacity, limits: Sequence[RunLimit]) -> str:
     """Return why no rate meets the limits: what an idle server breaks, or the load's bursts."""
     if found.limiting == FAILED:
         return f"none: {found.idle.failed_frac:.1%} of the requests fail on an idle server, more than {MOST_FAILED:.0%}"

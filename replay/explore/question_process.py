@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import orjson
 
@@ -115,6 +116,16 @@ class _Answering:
             yield {"kind": "error", "text": str(error), "knob": at_fault(str(error))}
         except MemoryError:
             yield {"kind": "error", "text": "memory: got a load that does not fit, expected a smaller one"}
+        except Exception as error:
+            yield {"kind": "error", "text": _line_of(error, question)}
+
+
+def _line_of(error: Exception, question: Mapping[str, Any]) -> str:
+    """Return the line for a fault of vtwin itself, as a command has it: its traceback is kept in a file."""
+    from traces.console.faults import line_and_code
+
+    words = ["explore", "--state", urlencode(question["state"])]
+    return line_and_code(error, words, own_way=lambda _word, _known: None)[0]
 
 
 class QuestionProcess:

@@ -6,19 +6,22 @@ here that a command does not compute: a run is ``Run.document()``, a curve and a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from replay.capacity.page import curve_pictures
 from replay.capacity.question import asked_capacity, drawn
+from replay.capacity.text import why_none
 from replay.explore.build_twin import build_form, built
 from replay.explore.knobs import MOST_TURNED, PageStart, form_of, turned
 from replay.explore.shown_pictures import documents_of
 from replay.model.prices import ServerPrices, list_prices_per_hour, read_server_prices
-from replay.search.evaluation import Evaluator
+from replay.search.evaluation import Evaluation, Evaluator
 from replay.search.load import load_of
 from replay.simulation.one_server_page import hits_picture, latency_pictures, run_title, use_pictures
 from replay.simulation.variants.simulated import columns_of
@@ -29,8 +32,10 @@ from traces.facts import json_text
 from traces.pages.request_figures import throughput_picture
 
 if TYPE_CHECKING:
+    from replay.capacity.capacity import Capacity
     from replay.explore.asked_run import AskedRun
     from replay.simulation.simulated_run import Run
+    from traces import RunLimit
     from replay.twin.twin_config import TwinConfig
 
 Message = dict[str, object]
@@ -226,20 +231,41 @@ def _curve(asked: AskedRun, twin: TwinConfig) -> Iterator[Message | None]:
         for share in SHARES:
             points.append(evaluator.at(load.own_rate_per_s * share))
             yield None
-        shown = curve_pictures(points, (), capacity=None, fitted=fitted)
-        yield {"kind": "curve", "figures": documents_of(shown), "capacity": "", "rate": load.own_rate_per_s}
+        yield _told_curve(points, (), rate_per_s=None, fitted=fitted, capacity="", rate=load.own_rate_per_s)
         return
     workload = replace(asked.workload, rate=None)
     traces, drawing = drawn(workload, seeds=1)
     found, _ = asked_capacity(traces, twin, limits, with_binding=False, drawing=drawing, price_per_hour=None)
     yield None
-    shown = curve_pictures(found.curve, limits, capacity=found.rate_per_s, fitted=fitted)
-    yield {
-        "kind": "curve",
-        "figures": documents_of(shown),
-        "capacity": str(found),
-        "is_rough": workload.trace is None,
-    }
+    yield _told_curve(
+        found.curve,
+        limits,
+        rate_per_s=found.rate_per_s,
+        fitted=fitted,
+        capacity=_in_words(found, limits),
+        is_rough=workload.trace is None,
+    )
+
+
+def _in_words(found: Capacity, limits: Sequence[RunLimit]) -> str:
+    """Return the capacity in a line, or why there is none, as the command has it."""
+    return str(found) if found.rate_per_s is not None else why_none(found, limits)
+
+
+def _told_curve(
+    points: Sequence[Evaluation],
+    limits: Sequence[RunLimit],
+    *,
+    rate_per_s: float | None,
+    fitted: tuple[float, float] | None,
+    **more: object,
+) -> Message:
+    """Return the curve through these points; without figures where there is none, or where nothing finished at any."""
+    is_drawn = any(np.isfinite(times).any() for each in points for times in each.curve_us.values())
+    shown = curve_pictures(points, limits, capacity=rate_per_s, fitted=fitted) if is_drawn else {}
+    if points and not is_drawn:
+        more["fault"] = "no request finished at any rate"
+    return {"kind": "curve", "figures": documents_of(shown), "is_rough": False, **more}
 
 
 def _capacity(asked: AskedRun, twin: TwinConfig) -> Message:
@@ -249,14 +275,14 @@ def _capacity(asked: AskedRun, twin: TwinConfig) -> Message:
     found, question = asked_capacity(
         traces, twin, limits, with_binding=False, drawing=drawing, price_per_hour=None
     )
-    shown = curve_pictures(found.curve, limits, capacity=found.rate_per_s, fitted=_fitted(twin))
-    return {
-        "kind": "curve",
-        "figures": documents_of(shown),
-        "capacity": str(found),
-        "notes": list(question.notes),
-        "is_rough": False,
-    }
+    return _told_curve(
+        found.curve,
+        limits,
+        rate_per_s=found.rate_per_s,
+        fitted=_fitted(twin),
+        capacity=_in_words(found, limits),
+        notes=list(question.notes),
+    )
 
 
 def _fitted(twin: TwinConfig) -> tuple[float, float] | None:

@@ -310,6 +310,8 @@ function takeCurve(message) {
   const rough = message.is_rough ? " The interval follows." : "";
   if (message.fault) {
     byId("capacity").textContent = `No curve: ${message.fault}.`;
+    now.curve = [];
+    drawAll("curve");
     return;
   }
   now.curve = message.figures;

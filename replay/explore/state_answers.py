@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from replay.capacity.capacity import Capacity
     from replay.explore.asked_run import AskedRun
     from replay.simulation.simulated_run import Run
-    from traces import RunLimit
     from replay.twin.twin_config import TwinConfig
+    from traces import RunLimit
 
 Message = dict[str, object]
 SHARPER = 100_000

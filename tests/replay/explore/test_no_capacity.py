@@ -43,7 +43,7 @@ def test_without_a_limit_a_curve_of_nothing_is_none(answers: StateAnswers) -> No
 class Faulty:
     """Answers that have a fault of vtwin's own."""
 
-    def to(self, what: str, state: dict[str, str]) -> None:
+    def to(self, *_question: object) -> None:
         raise IndexError("nothing there")
 
 

@@ -70,3 +70,11 @@ async def test_sharper_answers_follow_a_turn_and_give_way_to_a_newer_one(tmp_pat
             late = await until(one, "answer")
             assert "complete" not in {each["kind"] for each in late}
             assert late[-1]["turn"] == 5
+
+            # both at once: each is answered, and what follows the first begins anew after the last
+            await ask(one, "turn", 6, {"rate": "11"})
+            await ask(other, "turn", 2, {"rate": "12"})
+            for socket, turn in ((one, 6), (other, 2)):
+                told = await until(socket, "complete")
+                assert [each["kind"] for each in told if each["turn"] == turn][:2] == ["answer", "done"]
+                assert told[-1]["turn"] == turn

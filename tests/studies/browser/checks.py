@@ -87,8 +87,8 @@ def curves_in_several_units_share_one(browser: Browser, folder: Path) -> None:
                 await new Promise((done) => setTimeout(done, 50));  // uPlot has its scales a moment later
                 const [x, grey, own] = figure.plot.data;
                 const median = (of) => x.find((_, at) => of[at] >= 0.5);
-                const axis = figure.plot.axes[0];
-                return [figure.picture.x.label, median(grey), median(own), figure.plot.scales.x.max, axis.splits().length];
+                const [{ max }, ticks] = [figure.plot.scales.x, figure.plot.axes[0].splits()];
+                return [figure.picture.x.label, median(grey), median(own), max, ticks.length];
             }"""
         )
         assert unit == "ms"

@@ -23,9 +23,11 @@ from replay.explore.shown_pictures import documents_of
 from replay.model.prices import ServerPrices, list_prices_per_hour, read_server_prices
 from replay.search.evaluation import Evaluation, Evaluator
 from replay.search.load import load_of
+from replay.simulation.command import why_no_answer
 from replay.simulation.one_server_page import hits_picture, latency_pictures, run_title, use_pictures
 from replay.simulation.variants.simulated import columns_of
 from replay.simulation.variants.variant import Variant, result_of
+from replay.trace.summary_text import failures_note
 from replay.twin.config_write import dump_config
 from traces import ConfigError, TraceError, parse_run_slo, request_latencies
 from traces.facts import json_text
@@ -188,8 +190,20 @@ MOST_LONGER = 64
 """Instances up to which a longer run follows."""
 
 
+MOST_LOST = 0.5
+"""Where more of the requests are not answered, and nothing says whether the server keeps up, the headline is that."""
+
+
 def _title(run: Run) -> str:
-    return f"{run_title(run.summary, 'server' if run.twin.is_plain_server else 'fleet')}."
+    """Return the headline: the run's page's, or in the command's words why there are no answers to tell of."""
+    counts = run.summary["num_by_status"]
+    num, num_ok = sum(counts.values()), counts.get("ok", 0)
+    said = run_title(run.summary, "server" if run.twin.is_plain_server else "fleet")
+    if num_ok == 0:
+        said = why_no_answer(run)
+    elif run.summary["verdict"] is None and num_ok < (1 - MOST_LOST) * num:
+        said = "; ".join([failures_note(counts) or said, *run.summary["num_by_reason"]])
+    return f"{said[0].upper()}{said[1:]}."
 
 
 def has_rate(asked: AskedRun) -> bool:

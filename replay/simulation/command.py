@@ -75,7 +75,7 @@ def simulate_and_write(
         tell(speed_line(summary))
     say_answer(run.document, lambda: run.answer_parts, options.answer)
     if len(trace) and not summary["num_by_status"].get("ok"):
-        tell(_why_none_finished(run))
+        tell(why_no_answer(run))
         raise typer.Exit(ExitCode.NEGATIVE)
     options.gate.check({"": summary["goodput"]})
 
@@ -103,7 +103,7 @@ def _look_further(run: Run, options: SimulationOptions) -> None:
             _ = run.over_time
 
 
-def _why_none_finished(run: Run) -> str:
+def why_no_answer(run: Run) -> str:
     """Return the line that says why no request finished."""
     if run.plan.has_gateway:
         from replay.cluster.summary import why_none_completed

@@ -104,7 +104,11 @@ def run_title(summary: SimulationSummary, subject: str) -> str:
         waits=waits_of(summary),
         sending_us=summary["sending_us"],
     )
-    return f"{said} {number_text(offered)} requests per second"
+    load = summary["load"]
+    is_all = said.endswith("overloaded at") and load is not None and load["counts"] == "requests"
+    served = load["served_per_s"] if is_all and load is not None else None
+    answers = "" if served is None else f": it answers {served:.3g}"
+    return f"{said} {number_text(offered)} requests per second{answers}"
 
 
 def _lead(run: RunPage) -> str:

@@ -225,6 +225,6 @@ def page_title(
         "stable": f"The {subject} keeps up with",
         "near saturation": f"The {subject} is near saturation at",
         "metastable": f"The {subject} keeps up until a burst comes, with",
-        "overloaded": f"The {subject} is overloaded by",
+        "overloaded": f"The {subject} is overloaded at",
         "too short to tell": f"Too short to tell whether the {subject} keeps up with",
     }[verdict]

@@ -74,7 +74,7 @@ def test_the_page_needs_no_other_file_and_its_pictures_have_no_gap(
 
 def test_an_overloaded_run_says_so_first(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page, _ = page_and_summary(folder, capsys, "--rate", "2000")
-    assert "<h1>The server is overloaded by" in page
+    assert "<h1>The server is overloaded at" in page
     assert "overloaded:" in page
     assert "Requests that wait do so for seats." in page
 

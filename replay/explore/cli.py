@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl
 
 from replay.explore.options import FirstLoad, FirstTwin, PageOptions
 from replay.twin.own.own_code import with_code_option
@@ -29,13 +30,16 @@ def explore(load: FirstLoad, twin: FirstTwin, page: PageOptions) -> None:
     """
     from replay.explore.page_server import run_page
     from replay.explore.question_process import Begun
+    from replay.explore.state_answers import StateAnswers
 
     asked = _first(load, twin)
-    first = asked.twin()
-    trace = asked.load(first)
+    answers, state = StateAnswers(asked, twin.prices), (page.state or "").removeprefix("#")
+    for each in _states(state):
+        answers.check(each)
+    first = answers.begin.twin
     from replay.console.ready import prepare_engine
 
-    prepare_engine(first, has_gateway=True, trace=trace)
+    prepare_engine(first, has_gateway=True, trace=asked.load(first))
 
     def announce(place: PagePlace) -> None:
         say(f"exploring {twin.config} on {place.link}")
@@ -43,9 +47,14 @@ def explore(load: FirstLoad, twin: FirstTwin, page: PageOptions) -> None:
         if page.opens:
             _open(place.link)
 
-    run_page(
-        Begun(asked=asked, prices=twin.prices), announce=announce, port=page.port, state=page.state or ""
-    )
+    run_page(Begun(asked=asked, prices=twin.prices), announce=announce, port=page.port, state=state)
+
+
+def _states(link: str) -> list[dict[str, str]]:
+    """Return the states of a link: its own, then those that it pins."""
+    said = parse_qsl(link, keep_blank_values=True)
+    pins = [dict(parse_qsl(text, keep_blank_values=True)) for name, text in said if name == "pin"]
+    return [dict(each for each in said if each[0] != "pin"), *pins]
 
 
 def _first(load: FirstLoad, twin: FirstTwin) -> AskedRun:

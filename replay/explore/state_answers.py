@@ -82,6 +82,16 @@ class StateAnswers:
         }
         return ways[what](state) if what in ways else iter(())
 
+    def check(self, state: Mapping[str, str]) -> None:
+        """Raise ConfigError or TraceError on a beginning, or a state of it, that no turn can have."""
+        _ = self.prices
+        _check_load(self.begin.asked, self.begin.twin)
+        try:
+            asked = turned(self.begin, state)
+        except ConfigError as error:
+            raise ConfigError(f"--state {error}") from None
+        _check_load(asked, asked.twin())
+
     def form(self) -> Iterator[Message]:
         """Yield the page's form, and what it is about."""
         begin = self.begin
@@ -97,12 +107,7 @@ class StateAnswers:
         asked = turned(self.begin, state)
         twin = asked.twin()
         yield None
-        load = asked.load(twin)
-        if len(load) > MOST_TURNED:
-            raise ConfigError(
-                f"num_requests: got a load of {len(load):,} requests, expected at most {MOST_TURNED:,} for a turn "
-                "(--num-requests)"
-            )
+        _check_load(asked, twin)
         yield None
         run = asked.run(twin)
         yield None
@@ -184,6 +189,15 @@ class StateAnswers:
             "title": _title(run),
             "command": longer.command(),
         }
+
+
+def _check_load(asked: AskedRun, twin: TwinConfig) -> None:
+    """Raise ConfigError on a load of too many requests for a turn, TraceError on one that cannot be read."""
+    number = len(asked.load(twin))
+    if number > MOST_TURNED:
+        raise ConfigError(
+            f"--num-requests: got a load of {number:,} requests, expected at most {MOST_TURNED:,} for a turn"
+        )
 
 
 MOST_LONGER = 64

@@ -344,6 +344,7 @@ function takeSharper(message) {
 // -- faults ---------------------------------------------------------------------------------------------------
 
 function clearFaults() {
+  byId("of-before").hidden = true;
   byId("fault").hidden = true;
   for (const knob of knobs) {
     knob.fault.hidden = true;
@@ -362,8 +363,12 @@ function takeFault(message) {
     knob.fault.hidden = false;
     knob.input.setAttribute("aria-invalid", "true");
   }
-  byId("fault").textContent = message.text;
-  byId("fault").hidden = false;
+  const [first, ...rest] = message.text;
+  byId("title").textContent = `${first.toUpperCase()}${rest.join("")}.`;
+  byId("progress").textContent = "";
+  byId("trust").replaceChildren();
+  byId("of-before").hidden = !now;
+  turnedAt = null;
   if (toPin.length) toPin.shift();
   if (waiting !== null || toPin.length) ask();
 }

@@ -146,5 +146,5 @@ def test_a_load_that_is_too_long_for_a_turn_is_refused(tmp_path: Path) -> None:
     begun = AskedRun(
         config=answers.begin.asked.config, workload=WorkloadOptions(rate=300, duration=100, prompt_tokens=9)
     )
-    with pytest.raises(ConfigError, match=r"num_requests: got a load of .* at most 20,000 for a turn"):
+    with pytest.raises(ConfigError, match=r"--num-requests: got a load of .* at most 20,000 for a turn"):
         list(StateAnswers(begun, None).turn({}))

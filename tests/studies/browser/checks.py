@@ -76,6 +76,22 @@ def a_link_reproduces_settings_and_pins(browser: Browser, folder: Path) -> None:
         assert not there.is_disabled("#pin")
 
 
+def a_refused_setting_is_the_headline(browser: Browser, folder: Path) -> None:
+    with explored(folder, *LOAD) as here:
+        page = opened(browser, here)
+        page.fill("#knob-rate", "-3")
+        _until(page, lambda: page.inner_text("#title").startswith("Rate: got '-3', expected a number"))
+        assert page.is_visible("#of-before")
+        assert "expected a number" in page.inner_text("#knob-rate-fault")
+        turn(page, "rate", "5")
+        assert "5 requests per second" in page.inner_text("#title")
+        assert not page.is_visible("#of-before")
+        there = page.context.new_page()
+        there.goto(f"{here.link}#rate=-3")
+        _until(there, lambda: there.inner_text("#title").startswith("Rate: got '-3'"))
+        assert not there.is_visible("#of-before")
+
+
 def curves_in_several_units_share_one(browser: Browser, folder: Path) -> None:
     with explored(folder, *LOAD) as here:
         page = opened(browser, here, after="rate=60")
@@ -215,8 +231,7 @@ def a_stranger_s_text_is_text(browser: Browser, folder: Path) -> None:
         assert HOSTILE in page.inner_text("#twin")
         page.goto(f"{here.link}#{urlencode({'rate': HOSTILE, HOSTILE: '1'}, quote_via=quote)}")
         page.reload()
-        page.wait_for_selector("#fault:not([hidden])", timeout=PATIENCE_MS)
-        assert "<img" in page.inner_text("#fault")
+        _until(page, lambda: "<img" in page.inner_text("#title"))
         assert page.query_selector("img") is None
         assert page.title() == "vtwin explore"
         assert here.strange == [], here.strange
@@ -284,6 +299,7 @@ Check = Callable[[Browser, Path], None]
 SHORT: tuple[Check, ...] = (
     a_turn_changes_title_table_command_and_link,
     curves_in_several_units_share_one,
+    a_refused_setting_is_the_headline,
     the_keyboard_reaches_every_knob,
     nothing_keeps_anybody_out,
     a_stranger_s_text_is_text,

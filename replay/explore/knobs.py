@@ -16,10 +16,12 @@ from replay.model.shipped_models import shipped_models
 from replay.twin.config_keys import all_keys
 from replay.twin.keys.cluster_keys import OWN_FUNCTION
 from traces import ConfigError, parse_slo
+from traces.workload.resolve import drawn_lengths
 
 if TYPE_CHECKING:
     from replay.twin.keys.key import Key
     from replay.twin.twin_config import TwinConfig
+    from traces.workload.lengths import Gaussian
 
 Kind = Literal["number", "integer", "choice", "switch"]
 Place = Literal["workload", "sessions", "key", "option", "slo"]
@@ -48,6 +50,7 @@ class Knob:
     ``name``: as in a state. ``at``: the field of its option table, the key of TWIN.yaml, or the metric of a limit.
     ``least``, ``most``: what the page takes; ``on_log``: its slider goes by factors. ``choices``: of words.
     ``is_there``: whether the page has it, for what it begins with. ``of_begin``: what it begins with, "" for nothing.
+    ``if_empty``: the lengths that are drawn where nothing says a value.
     """
 
     name: str
@@ -63,6 +66,7 @@ class Knob:
     choices: Callable[[], tuple[str, ...]] = tuple
     is_there: Callable[[PageStart], bool] = lambda _: True
     of_begin: Callable[[PageStart], object] | None = None
+    if_empty: Callable[[PageStart], Gaussian] | None = None
     meaning: str = ""
 
     def begins(self, begin: PageStart) -> str:
@@ -189,6 +193,12 @@ def _load(
     )
 
 
+def _length(name: str, label: str, most: float) -> Knob:
+    knob = _load(name, label, "tokens", most, _draws_lengths)
+    side = name.partition("_")[0]
+    return replace(knob, if_empty=lambda begin: drawn_lengths(begin.asked.workload, side))
+
+
 def _limit(metric: str, label: str, most: float) -> Knob:
     return Knob(
         name=f"slo_{metric}",
@@ -244,8 +254,8 @@ KNOBS: tuple[Knob, ...] = (
         100,
         lambda begin: _draws_lengths(begin) and _has("rounds")(begin),
     ),
-    _load("prompt_tokens", "Prompt", "tokens", 200_000, _draws_lengths),
-    _load("output_tokens", "Answer", "tokens", 100_000, _draws_lengths),
+    _length("prompt_tokens", "Prompt", 200_000),
+    _length("output_tokens", "Answer", 100_000),
     _load("prompt_scale", "Prompt lengths", "times", 100, _is_recorded, least=0.01),
     _load("output_scale", "Answer lengths", "times", 100, _is_recorded, least=0.01),
     _load(
@@ -361,10 +371,20 @@ def form_of(begin: PageStart) -> list[dict[str, object]]:
             "on_log": each.on_log,
             "choices": list(each.choices()),
             "begins": each.begins(begin),
-            "meaning": each.meaning or (first_sentence(_key(each.at).meaning) if each.place == "key" else ""),
+            **_if_empty(each, begin),
         }
         for each in knobs_of(begin).values()
     ]
+
+
+def _if_empty(knob: Knob, begin: PageStart) -> dict[str, str]:
+    """Return what is simulated where a knob says no value, as a number and in words, or else what the knob means."""
+    if knob.if_empty is not None and not knob.begins(begin):
+        drawn = knob.if_empty(begin)
+        said = f"Empty: drawn, {drawn.mean:g} on average with a standard deviation of {drawn.std_dev:g}."
+        return {"if_empty": f"{drawn.mean:g}", "meaning": said}
+    of_key = first_sentence(_key(knob.at).meaning) if knob.place == "key" else ""
+    return {"if_empty": "", "meaning": knob.meaning or of_key}
 
 
 def first_sentence(text: str) -> str:

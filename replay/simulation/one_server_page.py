@@ -104,10 +104,9 @@ def run_title(summary: SimulationSummary, subject: str) -> str:
         waits=waits_of(summary),
         sending_us=summary["sending_us"],
     )
-    load = summary["load"]
-    is_all = said.endswith("overloaded at") and load is not None and load["counts"] == "requests"
-    served = load["served_per_s"] if is_all and load is not None else None
-    answers = "" if served is None else f": it answers {served:.3g}"
+    load, answers = summary["load"], ""
+    if load is not None and load["served_per_s"] is not None and said.endswith("overloaded at"):
+        answers = f": it answers {load['served_per_s']:.3g}" if load["counts"] == "requests" else ""
     return f"{said} {number_text(offered)} requests per second{answers}"
 
 

@@ -111,7 +111,7 @@ def _lengths(options: WorkloadOptions) -> Lengths:
 
 def _drawn(options: WorkloadOptions, side: str) -> Distribution:
     """Return what a side's lengths are drawn from: normal, uniform as vllm bench draws, or lognormal (outputs)."""
-    normal = _gaussian(options, side)
+    normal = drawn_lengths(options, side)
     ratio = options.random_range_ratio
     if ratio is not None:
         low, high = math.floor(normal.mean * (1 - ratio)), math.ceil(normal.mean * (1 + ratio))
@@ -229,7 +229,7 @@ def clipping_notes(options: WorkloadOptions) -> list[str]:
     if any(each is not None for each in recorded):
         return notes
     for side in ("prompt", "output"):
-        drawn = _gaussian(options, side)
+        drawn = drawn_lengths(options, side)
         clipped = _clipped_frac(_drawn(options, side))
         if clipped > MAX_CLIPPED_FRAC:
             name = flag(f"{side}_tokens")
@@ -259,7 +259,7 @@ def _clipped_frac(drawn: Distribution) -> float:
     return bounds.cdf(low) + 1 - bounds.cdf(high)
 
 
-def _gaussian(options: WorkloadOptions, side: str) -> Gaussian:
+def drawn_lengths(options: WorkloadOptions, side: str) -> Gaussian:
     """Return the lengths of one side: each number from its option, else the preset, else the default.
 
     A mean without a standard deviation is the length of every request; default bounds are then widened for it.

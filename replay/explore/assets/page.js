@@ -35,7 +35,7 @@ function element(kind, options = {}, ...children) {
 // -- the form -------------------------------------------------------------------------------------------------
 
 function centre(knob) {
-  const own = Number(knob.begins);
+  const own = Number(knob.begins || knob.if_empty);
   if (own > 0) return own;
   return { slo_ttft: 500, slo_tpot: 50, slo_e2e: 10000, num_gpu_blocks: 10000, max_num_seqs: 256 }[knob.name] || Math.max(1, knob.least);
 }
@@ -74,7 +74,7 @@ function fieldOf(knob) {
   } else if (knob.kind === "switch") {
     input = element("input", { id, type: "checkbox" });
   } else {
-    input = element("input", { id, type: "number", min: knob.least, max: knob.most, step: "any", inputmode: "decimal" });
+    input = element("input", { id, type: "number", min: knob.least, max: knob.most, step: "any", inputmode: "decimal", placeholder: knob.name.startsWith("slo_") ? "" : knob.begins || knob.if_empty });
   }
   input.setAttribute("aria-describedby", `${id}-about ${id}-fault`);
   row.append(input);

@@ -148,3 +148,16 @@ def test_a_load_that_is_too_long_for_a_turn_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigError, match=r"--num-requests: got a load of .* at most 20,000 for a turn"):
         list(StateAnswers(begun, None).turn({}))
+
+
+def test_a_length_that_nobody_says_is_shown_as_it_is_drawn(tmp_path: Path) -> None:
+    config = beginning("drawn", tmp_path).begin.asked.config
+    asked = AskedRun(config=config, workload=WorkloadOptions(rate=5, num_requests=4000, prompt_tokens=90))
+    answers = StateAnswers(asked, None)
+    shown = {str(each["name"]): each for each in form_of(answers.begin)}
+    assert (shown["prompt_tokens"]["begins"], shown["prompt_tokens"]["if_empty"]) == ("90", "")
+    assert (shown["output_tokens"]["begins"], shown["output_tokens"]["if_empty"]) == ("", "512")
+    assert "512 on average with a standard deviation of 256" in str(shown["output_tokens"]["meaning"])
+    drawn = asked.load(answers.begin.twin).cells("output_tokens").floats()
+    assert drawn.mean() == pytest.approx(512, rel=0.03)
+    assert shown["rate"]["if_empty"] == ""

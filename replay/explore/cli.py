@@ -11,7 +11,7 @@ from replay.explore.options import FirstLoad, FirstTwin, PageOptions
 from replay.twin.own.own_code import with_code_option
 from traces.strict.option_table import with_option_tables
 from traces.strict.tell import say, tell
-from traces.workload import WorkloadOptions, check_options
+from traces.workload import WorkloadOptions
 
 if TYPE_CHECKING:
     from replay.explore.asked_run import AskedRun
@@ -60,11 +60,12 @@ def _states(link: str) -> list[dict[str, str]]:
 def _first(load: FirstLoad, twin: FirstTwin) -> AskedRun:
     """Return the run that the page begins with. Raises ConfigError."""
     from replay.explore.asked_run import AskedRun
+    from replay.simulation.cli import check_load
     from replay.twin.keys.overlay import setting_of
     from traces import parse_slo
 
     workload = _with_number(load.workload)
-    check_options(workload)
+    check_load(workload, None, sessions=load.sessions.sessions)
     if twin.slo is not None:
         parse_slo(twin.slo)
     load.sessions.starts(seed=0)

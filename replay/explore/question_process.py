@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -48,7 +49,7 @@ def compute(pipe: Connection, begun: Begun) -> None:
 
     The last message of a question has the kind ``done``. A newer question ends the one under way.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server, which gets it too, ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal all get it; the server ends this process
     _end_with_parent()
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         answers = _Answering(pipe, begun)
@@ -266,7 +267,13 @@ class _Running:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=compute, args=(theirs, begun), daemon=True)
-        self.process.start()
+        # held back from the process' very start, as it imports first; this process gets it a moment later
+        resource_tracker.ensure_running()  # which takes off what is held when it starts
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
         theirs.close()
         self.is_ready = self.compiles = False
 

@@ -58,7 +58,7 @@ def run(
     `vtwin replay STEM` and `vtwin run --trace STEM` are the same command.
     """
     workload, sweep, pacing = _with_trace(load.workload, stem), load.sweep, load.pacing
-    _check_load(workload, sweep, sessions=load.sessions.sessions)
+    check_load(workload, sweep, sessions=load.sessions.sessions)
     twins = twins_asked(twin, how, files)
     seed = twins[0][1].seed if workload.seed is None else workload.seed
     starts, cuts = load.sessions.starts_of_each(seed=seed), load.cancel.asked()
@@ -135,7 +135,7 @@ def _refuse_both(sweep: str | None) -> None:
         raise ConfigError("--sweep: cannot be combined with several --sessions, expected one of them")
 
 
-def _check_load(workload: WorkloadOptions, sweep: str | None, *, sessions: str | None = None) -> None:
+def check_load(workload: WorkloadOptions, sweep: str | None, *, sessions: str | None = None) -> None:
     """Raise ConfigError for options that contradict each other, before anything large is imported."""
     from traces import ConfigError
     from traces.workload import check_options, sweep_options

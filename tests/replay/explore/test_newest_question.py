@@ -112,6 +112,16 @@ async def test_a_process_answers_the_newest_question_only(asked: tuple[QuestionP
     assert (await heard.end())[0]["kind"] == "answer"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system does not say so")
+async def test_a_process_does_not_hear_ctrl_c_from_its_start(asked: tuple[QuestionProcess, Heard]) -> None:
+    process, _ = asked
+    process.begin()
+    status = Path(f"/proc/{process._running.process.pid}/status").read_text()  # type: ignore[union-attr]
+    (held,) = (int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigBlk"))
+    assert held >> (signal.SIGINT - 1) & 1
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
 async def test_a_question_that_takes_too_long_is_given_up(
     asked: tuple[QuestionProcess, Heard], monkeypatch: pytest.MonkeyPatch
 ) -> None:

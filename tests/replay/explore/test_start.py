@@ -39,6 +39,16 @@ def test_a_wrong_start_is_refused(
     assert said in " ".join(err.split())
 
 
+def test_sessions_alone_are_told_what_they_need(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "twin.yaml").write_text(SIXTY_FOUR_SEATS)
+    own = ["--config", str(tmp_path / "twin.yaml"), "--rounds", "3", "--sessions", "4"]
+    for command in (["explore", *own, "--no-open"], ["run", *own]):
+        assert vtwin.main(command) == 2
+        assert "--sessions 4: needs sessions, expected --trace STEM, or --rate R with --rounds N" in " ".join(
+            capsys.readouterr().err.split()
+        )
+
+
 def test_a_link_has_its_own_state_and_its_pins() -> None:
     link = "rate=5&slo_ttft=&pin=rate%3D7%26tp%3D2&pin="
     assert _states(link) == [{"rate": "5", "slo_ttft": ""}, {"rate": "7", "tp": "2"}, {}]

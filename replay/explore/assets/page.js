@@ -179,6 +179,11 @@ function ask() {
   byId("answer").classList.add("stale");
 }
 
+// Whether a turn has no answer, since another question took its place.
+function isStale() {
+  return byId("answer").classList.contains("stale");
+}
+
 function connect() {
   socket = new WebSocket(`ws://${location.host}${location.pathname}socket`);
   socket.addEventListener("open", () => send("form", {}));
@@ -332,7 +337,7 @@ function takeDoubt(message) {
 function takeDocument(message) {
   askedAt = null;
   byId("document").textContent = message.text;
-  if (waiting !== null) ask();
+  if (waiting !== null || isStale()) ask();
 }
 
 function takeSharper(message) {
@@ -354,8 +359,12 @@ function clearFaults() {
 
 function takeFault(message) {
   askedAt = null;
+  if (message.of === "build") {
+    showBuildFault(message);
+    if (isStale()) ask();
+    return;
+  }
   clearFaults();
-  if (message.of === "build") return showBuildFault(message);
   const knob = knobs.find((each) => each.name === message.knob);
   byId("answer").classList.remove("stale");
   if (knob) {
@@ -440,6 +449,7 @@ function takeBuilt(message) {
   const notes = element("ul", { class: "quiet" }, ...message.notes.map((note) => element("li", { text: `${note}.` })));
   byId("built").replaceChildren(text, element("p", {}, save, ", then ", element("code", { text: "vtwin explore --config twin.yaml --rate 5" }), " turns it."), notes);
   byId("built").hidden = false;
+  if (isStale()) ask();
 }
 
 function showBuildFault(message) {

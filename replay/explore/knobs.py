@@ -16,12 +16,12 @@ from replay.model.shipped_models import shipped_models
 from replay.twin.config_keys import all_keys
 from replay.twin.keys.cluster_keys import OWN_FUNCTION
 from traces import ConfigError, parse_slo
-from traces.workload.resolve import drawn_lengths
+from traces.workload import drawn_lengths
 
 if TYPE_CHECKING:
     from replay.twin.keys.key import Key
     from replay.twin.twin_config import TwinConfig
-    from traces.workload.lengths import Gaussian
+    from traces.workload import Gaussian
 
 Kind = Literal["number", "integer", "choice", "switch"]
 Place = Literal["workload", "sessions", "key", "option", "slo"]

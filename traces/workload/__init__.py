@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from traces.workload.contradictions import check_options as check_options
     from traces.workload.contradictions import check_output as check_output
     from traces.workload.draw import unit_gaps as unit_gaps
+    from traces.workload.lengths import Gaussian as Gaussian
     from traces.workload.lengths import Recorded as Recorded
     from traces.workload.model import Arrival as Arrival
     from traces.workload.model import Client as Client
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from traces.workload.recorded.warm_start import WarmStart as WarmStart
     from traces.workload.resolve import PRESETS as PRESETS
     from traces.workload.resolve import clipping_notes as clipping_notes
+    from traces.workload.resolve import drawn_lengths as drawn_lengths
     from traces.workload.resolve import preset as preset
     from traces.workload.resolve import seed_of as seed_of
     from traces.workload.resolve import workload_from_options as workload_from_options
@@ -65,7 +67,7 @@ _HOMES = homes_of(
         "traces.workload.cancellation": "Cancellation CancelOptions with_cancellations",
         "traces.workload.contradictions": "can_scale check_options check_output",
         "traces.workload.draw": "unit_gaps",
-        "traces.workload.lengths": "Recorded",
+        "traces.workload.lengths": "Gaussian Recorded",
         "traces.workload.model": "Arrival Client OpenLoop Workload",
         "traces.workload.options": "flag LENGTH_NAMES WorkloadOptions",
         "traces.workload.recorded.drawn_trace": "drawn_trace DrawnTrace some_rows",
@@ -77,7 +79,7 @@ _HOMES = homes_of(
         "traces.workload.recorded.session_starts": "is_first SessionStarts started",
         "traces.workload.recorded.total_limit": "limit_note with_total_limit",
         "traces.workload.recorded.warm_start": "WarmStart",
-        "traces.workload.resolve": "clipping_notes preset PRESETS seed_of workload_from_options",
+        "traces.workload.resolve": "clipping_notes drawn_lengths preset PRESETS seed_of workload_from_options",
         "traces.workload.spec.spec_read": "load_spec",
         "traces.workload.sweep": "sweep_options",
         "traces.workload.synthesis": "synth trace_from_options",

@@ -50,7 +50,7 @@ class Desk:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """PageStart the processes, so that the first question does not wait for them."""
+        """Begin the processes, so that the first question does not wait for them."""
         self._turns.begin()
         self._further.begin()
 

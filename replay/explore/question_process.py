@@ -151,7 +151,7 @@ class QuestionProcess:
         return not self._is_answered
 
     def begin(self) -> None:
-        """PageStart the process, if there is none."""
+        """Begin the process, if there is none."""
         if self._running is None:
             self._running = _Running(self._begun)
             self._listen()

@@ -39,6 +39,11 @@ def test_an_overloaded_server_is_named_and_its_slope_is_the_excess_of_arrivals()
     assert all(each.index > each.floor and each.backlog > 0 for each in found)
 
 
+def test_no_server_with_a_tenth_to_spare_is_called_overloaded_and_every_one_far_beyond_is() -> None:
+    assert all(saturation(*server(200, load=0.9, seed=seed)).state != "saturated" for seed in range(40))
+    assert all(saturation(*server(600, load=1.3, seed=seed)).state == "saturated" for seed in range(20))
+
+
 def test_requests_that_all_come_at_once_are_a_backlog_by_design() -> None:
     found = saturation(np.zeros(100), 1e6 + 5e4 * np.arange(100))
     assert (found.state, found.backlog) == ("saturated", 100)

@@ -75,6 +75,8 @@ def sweep(options: SweepOptions) -> None:
 
 def _run(asked: Grid, output: Path, options: SweepOptions) -> None:
     """Simulate what is not in the table yet, and show the whole."""
+    from replay.sweeps.front import figures_looked_for
+    from replay.sweeps.one_run import check_any_starts
     from replay.sweeps.shards import tables_of
     from replay.sweeps.sweep_table import known_rows, write_table
     from traces.strict.tell import tell_note
@@ -91,10 +93,13 @@ def _run(asked: Grid, output: Path, options: SweepOptions) -> None:
     tell(f"{len(asked.runs):,} runs, {len(asked.runs) - len(left):,} of them done before")
     if options.dry_run:
         return
+    check_any_starts(left)
     jobs = options.jobs or os.cpu_count() or 1
     told = _told(left, backend=options.backend, jobs=jobs, address=options.address)
     with _kill_as_interrupt(), _saying_what_is_kept(rows, of=len(asked.runs)), closing(told):
-        for row in told:  # an interrupt may come between two rows, too
+        for row in figures_looked_for(
+            told, left, x=options.x, y=options.y
+        ):  # interrupts come between rows, too
             _keep(output, row)
             rows[str(row["run"])] = row
     frame = write_table(output, asked.runs, rows)

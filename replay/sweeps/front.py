@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,6 +10,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from replay.sweeps.grid import SweepRun
+from replay.sweeps.one_run import Row
 from traces import ConfigError, own_figure
 
 PRICE = "price_per_million_tokens"
@@ -89,6 +92,40 @@ def is_more_better(name: str) -> bool:
     return any(part in name for part in MORE_IS_BETTER)
 
 
+def _no_figure(option: str, name: str, figures: Sequence[str]) -> ConfigError:
+    hint = own_figure(name)
+    shown = ", ".join(figures[:12])
+    return ConfigError(
+        f"{option}: got {name!r}, expected a figure of the table, as {shown}{f'; {hint}' if hint else ''}"
+    )
+
+
+def figures_looked_for(
+    rows: Iterable[Row], runs: Sequence[SweepRun], *, x: str | None, y: str | None
+) -> Iterator[Row]:
+    """Yield rows of runs as they come; once each configuration has a result, look for two figures in these.
+
+    Raises ConfigError where none has one of them: the table of all would not have it either.
+    """
+    left, seen = {run.config_name for run in runs}, list[Row]()
+    for row in rows:
+        yield row
+        if row["error"] is None and row["config"] in left:
+            left.remove(str(row["config"]))
+            seen.append(row)
+            if not left:
+                _check_figures(seen, runs[0].columns(), x=x, y=y)
+
+
+def _check_figures(rows: Sequence[Row], settings: Collection[str], *, x: str | None, y: str | None) -> None:
+    numbers = [
+        name for name, value in rows[0].items() if isinstance(value, int | float) and name not in settings
+    ]
+    for option, name in (("--x", x), ("--y", y)):
+        if name is not None and not any(name in row for row in rows):
+            raise _no_figure(option, name, numbers)
+
+
 def front_of(table: pd.DataFrame, settings: tuple[str, ...], *, x: str | None, y: str | None) -> Front:
     """Return all settings with their means of two columns, marked where no other is at least as good in both.
 
@@ -101,11 +138,7 @@ def front_of(table: pd.DataFrame, settings: tuple[str, ...], *, x: str | None, y
     for option, name in (("--x", x), ("--y", y)):
         if name not in table.columns or not pd.api.types.is_numeric_dtype(table[name]):
             numbers = [str(each) for each in table.select_dtypes("number").columns if each not in settings]
-            hint = own_figure(name)
-            raise ConfigError(
-                f"{option}: got {name!r}, expected a figure of the table, as {', '.join(numbers[:12])}"
-                f"{f'; {hint}' if hint else ''}"
-            )
+            raise _no_figure(option, name, numbers)
     done = table[table["error"].isna()].dropna(subset=[x, y])
     varied = tuple(name for name in settings if done[name].nunique(dropna=False) > 1) or settings[:1]
     judged = [GOOD_FRAC] if GOOD_FRAC in table.columns and GOOD_FRAC not in (x, y) else []

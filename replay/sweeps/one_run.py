@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import typer
@@ -39,6 +39,7 @@ NOT_FIGURES = (
 """Keys of the JSON document that are not figures of the whole run, or differ between equal runs."""
 
 Row = dict[str, Value | None]
+Asked = TypeVar("Asked")
 
 
 def row_of(run: SweepRun) -> Row:
@@ -52,6 +53,26 @@ def row_of(run: SweepRun) -> Row:
     except VtwinError as error:
         return {**columns, "error": str(error)}
     return {**columns, **figures}
+
+
+def check_any_starts(runs: Sequence[SweepRun]) -> None:
+    """Read one twin and one load of the runs. Raises the first ConfigError where no twin, or no load, can be read."""
+    twins = dict.fromkeys((run.config, run.settings, run.config_digest) for run in runs)
+    _check_any(twins, lambda twin: _twin(*twin))
+    _check_any(dict.fromkeys(run.load for run in runs), lambda load: check_options(workload_of(load)))
+
+
+def _check_any(several: Iterable[Asked], read: Callable[[Asked], object]) -> None:
+    first = None
+    for each in several:
+        try:
+            read(each)
+        except ConfigError as error:
+            first = first or error
+        else:
+            return
+    if first is not None:
+        raise first
 
 
 def _simulated(run: SweepRun) -> Row:

@@ -14,6 +14,7 @@ from replay.numbers.argument_ranges import JOBS
 from replay.sweeps.backends import rows_of
 from replay.sweeps.front import NOT_SETTINGS, Front, front_of
 from replay.sweeps.grid import SweepRun, doubts_of_configs, read_grid
+from replay.sweeps.one_run import check_any_starts
 from replay.sweeps.show import front_document, front_parts
 from traces.facts import terminal_lines
 from traces.strict.arguments import PATH, TEXT, takes
@@ -59,9 +60,11 @@ def front_of_runs(
 def sweep(grid: Path | str, *, jobs: int | None = None) -> pd.DataFrame:
     """Return the table of GRID.yaml's runs, a row each in the order of the grid; ``error`` says why a run has none.
 
-    ``jobs``: processes, None: one for each core. Nothing is kept on disk. Raises ConfigError on a wrong grid.
+    ``jobs``: processes, None: one for each core. Nothing is kept on disk. Raises ConfigError on a wrong grid, and
+    where none of its twins, or of its loads, can be read.
     """
     runs = read_grid(Path(grid)).runs
+    check_any_starts(runs)
     load_engine()  # once, before several processes would compile it side by side
     rows = {
         str(row["run"]): row for row in rows_of(runs, backend="processes", jobs=jobs or os.cpu_count() or 1)

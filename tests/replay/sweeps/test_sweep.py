@@ -445,11 +445,40 @@ def test_a_mistake_in_the_grid_is_one_line(grid: Path, text: str, complaint: str
 
 def test_a_setting_that_is_no_number_is_a_row_that_says_so(grid: Path) -> None:
     grid.write_text(
-        "config: twin.yaml\nset: {seed: [.nan, .inf]}\nworkloads: {a: {rate: 4, num_requests: 5}}\n"
+        "config: twin.yaml\nset: {seed: [.nan, .inf, 3]}\nworkloads: {a: {rate: 4, num_requests: 5}}\n"
     )
     table = swept(grid, "--jobs", "1", code=1)
     assert table["seed"].notna().all()
-    assert [text.partition(": ")[0] for text in table["error"]] == ["seed", "seed"]
+    assert [text.partition(": ")[0] for text in table["error"].fillna("")] == ["seed", "seed", ""]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ("max_num_seqs: [4, 16]", "max_num_seq: [4, 16]", "engine.max_num_seq: unknown key"),
+        ("rate: [4, 8]", "rate: [-4, 0]", None),
+        ("config: twin.yaml", "config: nothing.yaml", "nothing.yaml"),
+    ],
+)
+def test_a_grid_of_which_no_run_can_be_read_is_refused_before_them(
+    grid: Path, capsys: pytest.CaptureFixture[str], *, before: str, after: str, says: str | None
+) -> None:
+    grid.write_text(GRID.replace(before, after))
+    table = grid.with_name("table.parquet")
+    code = vtwin.main(["sweep", str(grid), "--output", str(table), "--jobs", "1"])
+    assert (code, table.exists()) == ((1, True) if says is None else (2, False))
+    assert says is None or says in capsys.readouterr().err
+
+
+def test_a_figure_that_no_run_has_is_refused_when_the_first_is_done(
+    grid: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = grid.with_name("table.parquet")
+    assert vtwin.main(["sweep", str(grid), "--output", str(table), "--jobs", "1", "--x", "nope"]) == 2
+    assert "--x: got 'nope', expected a figure of the table, as " in capsys.readouterr().err
+    rows = known_rows(table, read_grid(grid).runs, option="--output").rows
+    assert len(rows) == 1  # it is kept for the next try
+    assert len(swept(grid, "--jobs", "1", "--x", "e2e_us.p90")) == 12
 
 
 def test_a_grid_of_many_runs_is_read_at_once(grid: Path) -> None:

@@ -148,7 +148,7 @@ class StreamReader:
             content_first_since=text.first_since if self._streamed else None,
             first_chunk_tokens=first if by_text is None else by_text,
             first_by_text=by_text is not None,
-            reasoning_tokens=text.reasoning_tokens(tokens) if reasoning is None else reasoning,
+            reasoning_tokens=text.reasoning_tokens(tokens) if self._is_uncounted(reasoning) else reasoning,
             hidden_tokens=hidden or None,
             output_tokens=output_tokens,
             counted_from=counted_from,
@@ -211,6 +211,13 @@ class StreamReader:
         stated_tokens = self._count(_object(self._usage, "completion_tokens_details"), "reasoning_tokens")
         is_seen = self._came.has_reasoning or 2 * self._came.silent_tokens >= (stated_tokens or 0)
         return stated_tokens, 0 if is_seen else stated_tokens or 0
+
+    def _is_uncounted(self, stated_reasoning: int | None) -> bool:
+        """Return whether usage says nothing of the reasoning, or none of one that came.
+
+        vLLM counts from a start marker in the answer; a template may put it into the prompt (DeepSeek-R1's does).
+        """
+        return stated_reasoning is None or (stated_reasoning == 0 and self._came.has_reasoning)
 
     def _leaves_out(self, reasoning: int | None) -> bool:
         """Return whether completion_tokens do not include the reasoning, as some servers count."""

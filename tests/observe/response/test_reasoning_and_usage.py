@@ -74,6 +74,24 @@ def test_streamed_reasoning_is_text_and_is_counted_apart(key: str, said: object)
     assert reading.content_first == 100 * MS
 
 
+@pytest.mark.parametrize(("stated", "counted"), [(0, 3), (2, 2), (None, 3)])
+def test_reasoning_that_usage_counts_as_none_is_counted_by_its_events(
+    stated: int | None, counted: int
+) -> None:
+    """vLLM 0.32 states 0 where the model's template has begun the reasoning: ``deepseek_r1``, seen of a real server."""
+    details = {"completion_tokens_details": {"reasoning_tokens": stated}}
+    reading = read(*[delta(reasoning="x")] * 3, *texts(4), usage(completion_tokens=7, **details))
+    assert (reading.reasoning_tokens, reading.visible_first) == (counted, 130 * MS)
+
+
+def test_reasoning_in_one_piece_with_its_answer_that_usage_counts_as_none_is_unknown() -> None:
+    reader = StreamReader(asked=20, streamed=False)
+    choice = {"index": 0, "message": {"reasoning": "x x x", "content": "y y"}, "finish_reason": "stop"}
+    counts = {"completion_tokens": 5, "completion_tokens_details": {"reasoning_tokens": 0}}
+    reader.take(orjson.dumps({"choices": [choice], "usage": counts}), 100 * MS)
+    assert reader.finish(100 * MS, whole=True).reasoning_tokens is None
+
+
 def test_an_encrypted_block_of_reasoning_is_no_text() -> None:
     hidden = delta(reasoning_details=[{"type": "reasoning.encrypted", "data": "abc"}])
     said = usage(completion_tokens=9, completion_tokens_details={"reasoning_tokens": 5})

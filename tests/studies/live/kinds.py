@@ -1,0 +1,132 @@
+"""Other requests than completions, sent by ``vtwin observe`` to a real vLLM: what it answers, and what is recorded.
+
+A part of ``make live``; results in vtwin-live/. Answers, choices, classes and embeddings each have a server of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import typer
+
+from tests.studies.live.server import VLLM, Installation, call, installation, say, serving
+
+OUTPUT = Path("vtwin-live")
+NUM_REQUESTS = 20
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "look_up",
+            "parameters": {
+                "type": "object",
+                "properties": {"number": {"type": "integer", "minimum": 0, "maximum": 9}},
+                "required": ["number"],
+                "additionalProperties": False,
+            },
+        },
+    }
+]
+POOLING = ("--runner", "pooling")
+THINKING = """
+import json, sys
+from pathlib import Path
+from transformers import AutoTokenizer
+source, target = map(Path, sys.argv[1:])
+tokenizer = AutoTokenizer.from_pretrained(source)
+tokenizer.add_tokens(["<think>", "</think>"])
+tokenizer.save_pretrained(target)
+config = json.loads((source / "config.json").read_text())
+(target / "config.json").write_text(json.dumps(config | {"vocab_size": len(tokenizer)}))
+"""
+"""Copies a model with tokens for the begin and the end of reasoning, without which vLLM parses none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What is sent: options of ``vtwin observe``."""
+
+    name: str
+    options: tuple[str, ...]
+
+
+SERVERS: dict[str, tuple[tuple[str, ...], tuple[Kind, ...]]] = {
+    "generate": (
+        ("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
+        (
+            Kind("two answers a prompt", ("--api", "completions", "--n", "2")),
+            Kind("two answers a chat", ("--api", "chat", "--n", "2")),
+            Kind("a required tool", ("--api", "chat", "--tools", "{tools}", "--tool-choice", "required")),
+            Kind("a tool by name", ("--api", "chat", "--tools", "{tools}", "--tool-choice", "look_up")),
+            Kind("responses", ("--api", "responses")),
+        ),
+    ),
+    "reasoning": (
+        ("--reasoning-parser", "deepseek_r1"),
+        (Kind("reasoning without an end", ("--api", "chat")),),
+    ),
+    "embed": (
+        (*POOLING, "--convert", "embed"),
+        (
+            Kind("embeddings", ("--api", "embeddings", "--batch-inputs", "4")),
+            Kind("pooling", ("--api", "pooling", "--batch-inputs", "4")),
+            Kind("scores of embeddings", ("--api", "score", "--batch-inputs", "4")),
+            Kind("ranks of embeddings", ("--api", "rerank", "--batch-inputs", "4")),
+        ),
+    ),
+    "classify": (
+        (*POOLING, "--convert", "classify"),
+        (Kind("classes", ("--api", "classify", "--batch-inputs", "4")),),
+    ),
+}
+"""By a server's name: its flags, and what is sent to it."""
+
+
+def thinking(place: Installation) -> Installation:
+    """Return the installation with the model whose tokenizer knows reasoning, made where it is missing."""
+    model = place.model.with_name("tiny-thinking")
+    if not (model / "config.json").exists():
+        call(place.python, "-c", THINKING, str(place.model), str(model))
+    return replace(place, model=model)
+
+
+def observed(url: str, kind: Kind, *, tools: Path) -> dict[str, object]:
+    """Send one kind of requests; return the figures of the run, or its words where it failed."""
+    stem = OUTPUT / f"kind-{kind.name.replace(' ', '-')}"
+    words = [word.format(tools=tools) for word in kind.options]
+    load = ["--rate", "5", "--num-requests", str(NUM_REQUESTS), "--prompt-tokens", "64"]
+    answers = [] if "--batch-inputs" in words else ["--output-tokens", "24"]
+    command = [sys.executable, "-m", "vtwin", "observe", "--url", url, *words, *load, *answers]
+    run = subprocess.run(
+        [*command, "--output", str(stem), "--overwrite", "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if run.returncode:
+        return {"exit": run.returncode, "says": run.stderr[-600:]}
+    return dict(json.loads(run.stdout))
+
+
+def main(only: str = typer.Option("", help="One server of these alone.")) -> None:
+    """Start each server, send it each kind, print what came of it and write it down."""
+    OUTPUT.mkdir(exist_ok=True)
+    place, tools = installation(), OUTPUT / "tools.json"
+    tools.write_text(json.dumps(TOOLS))
+    found: dict[str, dict[str, object]] = {}
+    for name, (flags, kinds) in SERVERS.items():
+        if only in ("", name):
+            model = thinking(place) if name == "reasoning" else place
+            with serving(model, log=OUTPUT / f"kinds-{name}.log", flags=flags) as url:
+                found |= {kind.name: observed(url, kind, tools=tools) for kind in kinds}
+    (OUTPUT / "kinds.json").write_text(json.dumps({"vllm": VLLM, "kinds": found}, indent=1))
+    for name, document in found.items():
+        say(f"{name}: {json.dumps(document)}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

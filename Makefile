@@ -106,6 +106,7 @@ live: $(STAMP) ## the openai client, vllm bench, guidellm and aiperf against ser
 	$(BIN)/python -m tests.studies.live
 	$(BIN)/python -m tests.studies.live.agents
 	$(BIN)/python -m tests.studies.live.hybrid
+	$(BIN)/python -m tests.studies.live.kinds
 
 live-router: $(STAMP) ## real routers in front of emulated servers, beside the simulated cluster
 	$(BIN)/python -m tests.studies.live.routers

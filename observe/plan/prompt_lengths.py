@@ -159,16 +159,18 @@ async def _exact_words(counter: _Counter, *, salt: int) -> WordPrompts | None:
 async def _estimated_words(
     client: ServerClient, *, api: Api, model: str, salt: int
 ) -> tuple[WordPrompts, str | None]:
-    """Return prompts by a words-to-tokens ratio, measured with two requests of one token."""
-    counts = [await _prompt_tokens(client, words, api=api, model=model) for words in (20, 220)]
-    few, many = counts
+    """Return prompts by a words-to-tokens ratio, measured with two requests of one token: no word, and each once.
+
+    Words are drawn evenly, so the ratio is the mean of all; the tokens without any are what the server adds.
+    """
+    num_words = len(COMMON_WORDS)
+    none, many = [await _prompt_tokens(client, words, api=api, model=model) for words in (0, num_words)]
     note = None
-    if few is None or many is None or many <= few:
+    if none is None or many is None or many <= none:
         ratio, overhead = 1.0, 0
         note = "the server does not report prompt tokens: one token per word is assumed"
     else:
-        ratio = (many - few) / 200
-        overhead = max(round(few - 20 * ratio), 0)
+        ratio, overhead = (many - none) / num_words, none
     prompts = WordPrompts(
         salt=salt,
         words=COMMON_WORDS,

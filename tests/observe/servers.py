@@ -90,6 +90,8 @@ class Behaviour:
     text_prompts_only: bool = False
     tokenize: bool = False
     long_words_are_two: bool = False
+    early_words_are_three: bool = False
+    """Words before "d" in the alphabet."""
     overhead: int = 5
     close_after_answer: bool = False
     close_on_next: bool = False
@@ -269,12 +271,13 @@ class FakeServer:
         return [1, 2, *self._text_tokens(text), *range(3, 1 + self.behaviour.overhead)]
 
     def _text_tokens(self, text: str) -> list[int]:
-        split = self.behaviour.long_words_are_two
-        pieces = [
-            piece
-            for word in text.split(" ")
-            for piece in ((word[:4], word[4:]) if split and len(word) > 6 else (word,))
-        ]
+        split, early = self.behaviour.long_words_are_two, self.behaviour.early_words_are_three
+        pieces = []
+        for word in text.split(" "):
+            if early and "a" < word < "d":
+                pieces += [word[:1], word[1:2], word[2:]]
+            else:
+                pieces += [word[:4], word[4:]] if split and len(word) > 6 else [word]
         return [zlib.crc32(piece.encode()) % 1000 + 10 for piece in pieces]
 
 

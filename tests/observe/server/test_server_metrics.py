@@ -173,9 +173,11 @@ async def test_on_chat_a_prefix_group_shares_the_template_and_its_words() -> Non
     assert len(one) == 94
 
 
-async def test_on_chat_without_tokenize_the_ratio_is_measured_and_said() -> None:
+@pytest.mark.parametrize("behaviour", [{"long_words_are_two": True}, {"early_words_are_three": True}])
+async def test_on_chat_without_tokenize_the_ratio_is_measured_and_said(behaviour: dict[str, bool]) -> None:
+    """Of words in the order of the alphabet the first twenty tell little of all: 64 tokens were 55 on a real vLLM."""
     requests = workload(every(1000, 3)).with_columns(input_tokens=[50, 200, 800])
-    async with serving(Behaviour(long_words_are_two=True)) as server:
+    async with serving(Behaviour(**behaviour)) as server:  # type: ignore[arg-type]  # its switches
         trace = (
             await observe_with(requests, Settings(endpoint=parse_endpoint(server.url), api="chat"))
         ).trace

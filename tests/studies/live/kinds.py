@@ -1,6 +1,6 @@
 """Other requests than completions, sent by ``vtwin observe`` to a real vLLM: what it answers, and what is recorded.
 
-A part of ``make live``; results in vtwin-live/. Answers, choices, classes and embeddings each have a server of their own.
+A part of ``make live``; results in vtwin-live/. Answers, reasoning, embeddings and classes have a server each.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -31,6 +32,7 @@ TOOLS = [
         },
     }
 ]
+FIGURES = ("prompt_tokens", "output_tokens", "reasoning_tokens", "ttft_us", "e2e_us")
 POOLING = ("--runner", "pooling")
 THINKING = """
 import json, sys
@@ -94,7 +96,7 @@ def thinking(place: Installation) -> Installation:
     return replace(place, model=model)
 
 
-def observed(url: str, kind: Kind, *, tools: Path) -> dict[str, object]:
+def observed(url: str, kind: Kind, *, tools: Path) -> dict[str, Any]:
     """Send one kind of requests; return the figures of the run, or its words where it failed."""
     stem = OUTPUT / f"kind-{kind.name.replace(' ', '-')}"
     words = [word.format(tools=tools) for word in kind.options]
@@ -117,7 +119,7 @@ def main(only: str = typer.Option("", help="One server of these alone.")) -> Non
     OUTPUT.mkdir(exist_ok=True)
     place, tools = installation(), OUTPUT / "tools.json"
     tools.write_text(json.dumps(TOOLS))
-    found: dict[str, dict[str, object]] = {}
+    found: dict[str, dict[str, Any]] = {}
     for name, (flags, kinds) in SERVERS.items():
         if only in ("", name):
             model = thinking(place) if name == "reasoning" else place
@@ -125,7 +127,21 @@ def main(only: str = typer.Option("", help="One server of these alone.")) -> Non
                 found |= {kind.name: observed(url, kind, tools=tools) for kind in kinds}
     (OUTPUT / "kinds.json").write_text(json.dumps({"vllm": VLLM, "kinds": found}, indent=1))
     for name, document in found.items():
-        say(f"{name}: {json.dumps(document)}")
+        say(f"{name}: {told(document)}")
+    if any(document.get("num_by_status") != {"ok": NUM_REQUESTS} for document in found.values()):
+        raise typer.Exit(1)
+
+
+def told(document: dict[str, Any]) -> str:
+    """Return what the server answered, in a line; the figures are medians."""
+    if "says" in document:
+        return f"exit {document['exit']}, {document['says']}"
+    medians = {name: document[name]["p50"] for name in FIGURES}
+    known = {name: value for name, value in medians.items() if value is not None}
+    counts = {
+        name: document[name] for name in ("num_by_status", "num_choices", "num_inputs", "num_called_tools")
+    }
+    return json.dumps(known | {name: value for name, value in counts.items() if value is not None})
 
 
 if __name__ == "__main__":

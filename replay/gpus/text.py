@@ -66,12 +66,15 @@ def _conclusion(fit: Sequence[GpuResult], asked: GpuQuestion) -> list[str]:
 
 
 def _not_apart(ranked: Sequence[GpuResult], values: Sequence[float]) -> str:
-    """Return which others are so near to the first that the model's usual error may turn their order."""
+    """Return which others are so near to the first that the model's error turns their order in one of twenty or more.
+
+    Of normal errors that are independent: the 90th percentiles of their absolute values, added as squares.
+    """
     first = ranked[0].error
     near = []
     for each, value in zip(ranked[1:], values[1:], strict=True):
         if first is not None and each.error is not None:
-            both = math.hypot(first.tpot_median, each.error.tpot_median) / 100
+            both = math.hypot(first.tpot_p90, each.error.tpot_p90) / 100
             near += [name(each)] if value * (1 + both) >= values[0] else []
     return f"; the known error does not tell it from {', '.join(near)}" if near else ""
 

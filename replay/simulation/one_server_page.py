@@ -92,6 +92,8 @@ def page_of_run(run: RunPage) -> pages.Page:
 def run_title(summary: SimulationSummary, subject: str) -> str:
     """Return the sentence that a run's page begins with; ``subject``: server or fleet."""
     offered = summary["offered_rate_per_s"]
+    if not summary["num_by_status"].get("ok"):
+        return f"No request to the {subject} finished"
     if summary["verdict"] is None or offered is None:
         served = f"{number_text(summary['request_throughput'])} requests per second"
         return served if summary["verdict"] is None else f"{summary['verdict'].capitalize()} at {served}"

@@ -114,7 +114,7 @@ def test_two_servers_are_told_apart_only_beyond_both_their_errors() -> None:
     server = result("H100", rate=20.0)
     assert server.error is not None
     for errors, is_told in ((1.3, True), (1.5, False)):  # of two equal ones the square root of 2 counts
-        other = result("H200", rate=20.0 * (1 + errors * server.error.tpot_median / 100))
+        other = result("H200", rate=20.0 * (1 + errors * server.error.tpot_p90 / 100))
         (line,) = [each for each in lines([server, other], ASKED) if each.startswith("serves most")]
         assert line.endswith("does not tell it from H100") is is_told
 

@@ -108,16 +108,37 @@ def _scalar(key: Key, text: str) -> str:
 
 
 def built(values: Mapping[str, str]) -> Iterator[dict[str, object]]:
-    """Yield the twin that a form's values make, or what is wrong with the first that is, beside its key."""
+    """Yield the twin that a form's values make, or what is wrong with them: each fault beside its key."""
     given = {path: text.strip() for path, text in values.items() if text.strip()}
-    try:
-        text = twin_text(given)
-        twin = read_config_text(text, FILE)
-        check_starts(twin)
-    except ConfigError as error:
-        yield {"kind": "error", "of": "build", "key": key_at_fault(str(error)), "text": str(error)}
+    faults = faults_of(given)
+    if faults:
+        yield {"kind": "error", "of": "build", "text": faults[0]["text"], "faults": faults}
         return
-    yield {"kind": "built", "yaml": text, "notes": list(twin.notes)}
+    text = twin_text(given)
+    yield {"kind": "built", "yaml": text, "notes": list(read_config_text(text, FILE).notes)}
+
+
+def faults_of(given: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return what is wrong with a form's values, with the key of each: what the reader says first, then without it.
+
+    A name that is none is taken for the first that the form suggests, since much hangs on a model and a GPU.
+    """
+    left, faults = dict(given), list[dict[str, str]]()
+    while True:
+        try:
+            check_starts(read_config_text(twin_text(left), FILE))
+        except ConfigError as error:
+            key = key_at_fault(str(error))
+            if key not in left or any(
+                key == each["key"] for each in faults
+            ):  # of no value, or of one that lacks another
+                return faults or [{"key": key, "text": str(error)}]
+            faults.append({"key": key, "text": str(error)})
+            del left[key]
+            if key in KNOWN:
+                left[key] = next(iter(KNOWN[key]()))
+        else:
+            return faults
 
 
 def key_at_fault(message: str) -> str:

@@ -20,7 +20,8 @@ from replay.capacity.text import why_none
 from replay.explore.build_twin import build_form, built
 from replay.explore.knobs import MOST_TURNED, PageStart, form_of, turned
 from replay.explore.shown_pictures import documents_of
-from replay.model.prices import ServerPrices, list_prices_per_hour, read_server_prices
+from replay.gpus.known_errors import known_error_of
+from replay.model.prices import ServerPrices, list_price_notes, list_prices_per_hour, read_server_prices
 from replay.search.evaluation import Evaluation, Evaluator
 from replay.search.load import load_of
 from replay.simulation.command import why_no_answer
@@ -134,6 +135,7 @@ class StateAnswers:
             "has_rate": has_rate(asked),
             "trust": trust_of(run),
             "warnings": list(run.warnings),
+            "prices": self._priced_by(run.twin),
             "column": self._column(run),
             "over_time": documents_of(pictures),
             "latencies": documents_of(
@@ -144,6 +146,15 @@ class StateAnswers:
             "command": asked.command(),
             "yaml": dump_config(run.twin),
         }
+
+    def _priced_by(self, twin: TwinConfig) -> str:
+        """Return whose prices the table's costs are of, and in which currency; "" where it has none."""
+        gpus = {name for name, _ in twin.gpus_of_pools}
+        if not gpus:
+            return ""
+        if self._prices is not None:
+            return f"Costs are in the currency of {self._prices.name}."
+        return " ".join(f"{note[0].upper()}{note[1:]}." for note in list_price_notes(gpus))
 
     def _column(self, run: Run) -> dict[str, str]:
         """Return a run's figures by their names, as the table of several variants has them."""
@@ -232,7 +243,15 @@ def has_rate(asked: AskedRun) -> bool:
 def trust_of(run: Run) -> list[str]:
     """Return how far a run can be trusted, in sentences: what the twin was fitted on, and by how much it may be off."""
     twin, told = run.twin, []
-    if twin.fitted is None:
+    error = known_error_of(twin)
+    if error is not None:
+        of_others = "" if error.is_of_this_gpu else " of other GPUs"
+        told.append(
+            f"Step times follow from model and GPU. On measured servers{of_others} half of such answers were "
+            f"off by more than the first figure, one of ten by more than the second: "
+            f"TTFT {error.text('ttft')}, TPOT {error.text('tpot')}"
+        )
+    elif twin.fitted is None:
         told.append("The twin does not say on which loads it was fitted")
     elif run.outside is None and twin.outside_server is None:
         told.append("The run is within the loads and lengths that the twin was fitted on")

@@ -9,6 +9,8 @@ from pathlib import Path
 import yaml
 
 from replay.model.shape import ModelShape
+from replay.twin.config_write import name_of
+from replay.twin.twin_config import TwinConfig
 from sim import LatencyModel
 
 SHIPPED = Path(__file__).with_name("known_errors.yaml")
@@ -64,3 +66,10 @@ def known_error(shape: ModelShape, gpu: str, model: str, latency: LatencyModel) 
     rows = {each.points: each for each in known_errors() if each.model == model}
     own = rows.get(f"{kind}, {gpu}")
     return replace(own, is_of_this_gpu=True) if own is not None else rows.get(kind)
+
+
+def known_error_of(twin: TwinConfig) -> KnownError | None:
+    """Return what is known of the error of a twin whose step times follow from model and GPU; None of a fitted one."""
+    if not hasattr(twin.latency, "peak") or twin.shape is None or len(twin.gpus_of_pools) != 1:
+        return None
+    return known_error(twin.shape, twin.gpus_of_pools[0][0], name_of(twin.latency), twin.latency)

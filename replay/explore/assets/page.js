@@ -18,6 +18,7 @@ let waiting = null; // the timer of a turn that waits for an answer
 let now = null; // the newest answer, with its state
 let before = null; // the one before
 let pins = []; // answers that stay
+let isSettled = true; // whether the last gesture has ended
 let toPin = []; // states of a link that are still to be asked for
 const figures = new Map();
 
@@ -37,7 +38,7 @@ function element(kind, options = {}, ...children) {
 function centre(knob) {
   const own = Number(knob.begins || knob.if_empty);
   if (own > 0) return own;
-  return { slo_ttft: 500, slo_tpot: 50, slo_e2e: 10000, num_gpu_blocks: 10000, max_num_seqs: 256 }[knob.name] || Math.max(1, knob.least);
+  return { slo_ttft: 500, slo_tpot: 50, slo_e2e: 10000, num_gpu_blocks: 10000, max_num_seqs: 256, kv_offloading_size: 64 }[knob.name] || Math.max(1, knob.least);
 }
 
 function rangeOf(knob) {
@@ -110,6 +111,7 @@ function makeForm() {
     form.append(set);
   }
   form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("change", () => { isSettled = true; });
 }
 
 function showState() {
@@ -118,7 +120,7 @@ function showState() {
     if (knob.kind === "switch") knob.input.checked = value === "true";
     else if (!knob.slider || Number.isFinite(Number(value))) knob.input.value = value;
     if (knob.slider) {
-      knob.slider.value = SLIDER * shareOf(knob, Number(value) || centre(knob));
+      knob.slider.value = SLIDER * shareOf(knob, Number(value) || (knob.on_log ? centre(knob) : knob.least));
       knob.slider.setAttribute("aria-valuetext", `${value} ${knob.unit}`);
     }
     mark(knob);
@@ -146,8 +148,11 @@ function linkOf() {
   return said.toString();
 }
 
-function writeLink() {
-  history.replaceState(null, "", `#${linkOf()}`);
+// Back returns to the state before a gesture: what one slider, field or button changed is one entry of the history.
+function writeLink(isWhole = false) {
+  if (isSettled || isWhole) history.pushState(null, "", `#${linkOf()}`);
+  else history.replaceState(null, "", `#${linkOf()}`);
+  isSettled = isWhole;
 }
 
 function readLink() {
@@ -244,6 +249,7 @@ function showAnswer() {
   byId("trust").replaceChildren(...now.trust.map((text) => element("li", { text: `${text}.` })));
   byId("warnings").replaceChildren(...now.warnings.map((text) => element("li", { text: `${text}.` })));
   byId("notes").hidden = !now.warnings.length;
+  byId("prices").textContent = now.prices;
   byId("command").textContent = now.command;
   byId("yaml").textContent = now.yaml;
   byId("document-fold").open = false;
@@ -253,16 +259,11 @@ function showAnswer() {
   drawAll("curve");
 }
 
-function named(answer) {
-  const turned = Object.entries(answer.state).map(([name, value]) => `${name} ${value}`);
-  return turned.join(", ") || "as in the beginning";
-}
-
 function columns() {
   const found = [["now", now]];
   if (now.sharper) found.push([`now, ${now.sharper.num_requests.toLocaleString("en")} requests`, { ...now.sharper, state: { ...now.state, ...("num_requests" in now.state ? { num_requests: String(now.sharper.num_requests) } : {}) } }]);
   if (before) found.push(["before", before]);
-  pins.forEach((pin, at) => found.push([`pinned ${at + 1}: ${named(pin)}`, pin]));
+  pins.forEach((pin, at) => found.push([`pinned ${at + 1}`, pin]));
   return found;
 }
 
@@ -275,7 +276,7 @@ function showVariants() {
     const at = name.startsWith("pinned") ? pins.indexOf(answer) : -1;
     if (at >= 0) {
       const drop = element("button", { type: "button", "aria-label": `Take off pinned ${at + 1}`, text: "×" });
-      drop.addEventListener("click", () => { pins.splice(at, 1); writeLink(); showAnswer(); });
+      drop.addEventListener("click", () => { pins.splice(at, 1); writeLink(true); showAnswer(); });
       cell.append(" ", drop);
     }
     head.append(cell);
@@ -455,14 +456,14 @@ function takeBuilt(message) {
 function showBuildFault(message) {
   clearBuild();
   byId("built").hidden = true;
-  const made = fields.get(message.key);
-  if (made) {
-    made.fault.textContent = message.text;
+  const named = message.faults.filter(({ key }) => fields.has(key)).map(({ key, text }) => [fields.get(key), text]);
+  for (const [made, text] of named) {
+    made.fault.textContent = text;
     made.fault.hidden = false;
     made.input.setAttribute("aria-invalid", "true");
     made.field.closest("details").open = true;
-    made.input.focus();
   }
+  if (named.length) named[0][0].input.focus();
   byId("build-fault").textContent = message.text;
   byId("build-fault").hidden = false;
 }
@@ -483,13 +484,13 @@ async function copy(text, button) {
 byId("pin").addEventListener("click", () => {
   if (!now || pins.length >= MOST_PINS) return;
   pins.push({ ...now });
-  writeLink();
+  writeLink(true);
   showAnswer();
 });
 byId("reset").addEventListener("click", () => {
   state = {};
   showState();
-  writeLink();
+  writeLink(true);
   ask();
 });
 byId("document-fold").addEventListener("toggle", (event) => {
@@ -500,6 +501,7 @@ byId("link").addEventListener("click", (event) => copy(location.href, event.targ
 byId("copy-command").addEventListener("click", (event) => copy(byId("command").textContent, event.target));
 byId("copy-yaml").addEventListener("click", (event) => copy(byId("yaml").textContent, event.target));
 addEventListener("hashchange", () => {
+  isSettled = true;
   pins = [];
   readLink();
   showState();

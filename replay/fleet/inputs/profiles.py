@@ -14,10 +14,9 @@ import yaml
 from replay.fleet.inputs.fleet_ranges import OF_PROFILE
 from replay.fleet.inputs.fleet_workload import mean_tokens
 from replay.fleet.inputs.profile_steps import MOST_CHUNKS, DraftedSteps, Ints, prompts, seats_of
-from replay.gpus.known_errors import KnownError, known_error
+from replay.gpus.known_errors import KnownError, known_error_of
 from replay.model.gpus import find_gpu
 from replay.model.prices import list_prices_per_hour
-from replay.twin.config_write import name_of
 from replay.twin.kv_cache.groups import GROUPS, group_fields, read_groups
 from sim import (
     UNBOUNDED,
@@ -278,7 +277,7 @@ def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) ->
         misfit=misfit_of(profile, model, seats, tokens, drafts=drafts),
         gpus=twin.num_gpus,
         kv_bytes_per_token=twin.kv_bytes_per_token,
-        error=_known_error(twin),
+        error=known_error_of(twin),
         idle_between_w=power.idle_between_w,
         steps=_steps_of(model, profile, lengths, drafts=drafts),
         **_of_fit(twin),
@@ -353,13 +352,6 @@ def _power_of(gpus: Mapping[str, int]) -> _Power:
     watts = {key: float(own[key]) * number for key in ("idle_w", "nominal_w")}
     low, high = (each * number for each in document["idle_between_w"][name])
     return _Power(watts | {key: own[key] for key in ("power_k", "power_x0")}, (low, high))
-
-
-def _known_error(twin: TwinConfig) -> KnownError | None:
-    """Return what is known of the error of a twin whose step times follow from model and GPU; None of a fitted one."""
-    if not hasattr(twin.latency, "peak") or twin.shape is None or len(twin.gpus_of_pools) != 1:
-        return None
-    return known_error(twin.shape, twin.gpus_of_pools[0][0], name_of(twin.latency), twin.latency)
 
 
 def held_by(engine: EngineConfig, lengths: Lengths) -> int:

@@ -72,11 +72,17 @@ def test_a_form_makes_a_twin_that_is_read_again() -> None:
 )
 def test_what_is_wrong_is_told_beside_its_key(values: dict[str, str], key: str, said: str) -> None:
     fault = only({**OF_A_MODEL, **values})
-    assert (fault["kind"], fault["of"], fault["key"]) == ("error", "build", key)
+    assert (fault["kind"], fault["of"], fault["faults"][0]["key"]) == ("error", "build", key)
     assert said in str(fault["text"])
 
 
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    wrong = {"engine.max_num_seqs": "0", "hardware.gpu": "nix", "engine.block_size": "x"}
+    faults = only({**OF_A_MODEL, **wrong})["faults"]
+    assert sorted(each["key"] for each in faults) == sorted(wrong)  # type: ignore[index, attr-defined]
+
+
 def test_nothing_is_a_fault_too() -> None:
-    assert only({})["key"] == "latency.model"
+    assert only({})["faults"][0]["key"] == "latency.model"
     with pytest.raises(ConfigError, match="expected one of its own"):
         twin_text({"nix": "1"})

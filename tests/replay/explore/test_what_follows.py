@@ -60,7 +60,7 @@ async def test_sharper_answers_follow_a_turn_and_give_way_to_a_newer_one(tmp_pat
             await ask(one, "turn", 3, {"rate": "7"})
             await until(one, "done")
             await ask(one, "build", 4, {"engine.max_num_seqs": "0"})
-            assert (await until(one, "error"))[-1]["key"] == "latency.model"
+            assert (await until(one, "error"))[-1]["faults"][0]["key"] == "latency.model"
             await ask(other, "turn", 1, {"rate": "9"})
             assert (await until(other, "answer"))[-1][
                 "title"

@@ -23,9 +23,12 @@ class RelayCalls(Protocol):
 
 
 class WorkerCluster(Protocol):
-    """A running cluster; ``workers``: the names of those that a sender can be on."""
+    """A running cluster; ``workers``: the names of those that a sender can be on. ``quiet`` is held while clocks are
+    compared.
+    """
 
     workers: Sequence[str]
+    quiet: asyncio.Lock
 
     async def place(self, worker: str) -> RelayCalls:
         """Return a new relay on a worker."""
@@ -54,6 +57,7 @@ class DaskCluster:
     def __init__(self, client: Any) -> None:  # noqa: ANN401
         self._client = client
         self.workers: Sequence[str] = ()
+        self.quiet = asyncio.Lock()
 
     @classmethod
     async def open(cls, library: Any, address: str) -> DaskCluster:  # noqa: ANN401
@@ -110,6 +114,7 @@ class RayCluster:
     def __init__(self, library: Any) -> None:  # noqa: ANN401
         self._ray = library
         self.workers: Sequence[str] = ()
+        self.quiet = asyncio.Lock()
 
     @classmethod
     async def open(cls, library: Any, address: str) -> RayCluster:  # noqa: ANN401

@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from array import array
+from collections.abc import Coroutine
 from dataclasses import replace
+from typing import Any, TypeVar
 
 from observe.machines.clocks import ClockOffset, RoundTrip, offset_of
 from observe.machines.clusters import RelayCalls, WorkerCluster
 from observe.processes.messages import CounterReport, Done, Refused, receive
 from observe.processes.partition import Share
 from observe.senders.exchange import monotonic_ns
-from traces import ConfigError, ProcessInfo, tool_version
+from traces import ConfigError, ProcessInfo, cut, tool_version
+
+Said = TypeVar("Said")
 
 START_S = 60.0
 """How long a worker may take to begin: it may have to import everything first."""
 SILENCE_S = 10.0
 """A machine that has not answered for so long is lost; one that the cluster misses is lost at once."""
-_LOOK_S = 1.0
-_TRIPS = 32
+_LOOK_S = 0.7
+_TRIPS = 100
 
 
 class MachineSender:
@@ -47,20 +51,15 @@ class MachineSender:
     async def start(self) -> str:
         """Start the sender, compare the clocks, and say who it is. Raises ConfigError."""
         try:
-            async with asyncio.timeout(START_S):
-                self._relay: RelayCalls = await self._cluster.place(self._worker)
-                version, host = await self._relay.ask("introduce")
-                _need_same_version(version, where=self._worker)
-                self.name = f"{host}, {self._worker}"
-                await self._relay.ask("hire")
-                self._clock = await self._compare_clocks()
+            self._clock = await self._unless_lost(self._hired(), within_s=START_S)
         except ConfigError:
             raise
         except (
             Exception
         ) as fault:  # whatever the libraries make of a worker without vtwin, or one that is gone
+            said = cut(f"{type(fault).__name__}: {fault}")
             raise ConfigError(
-                f"{self.name}: got {type(fault).__name__} ({fault}), expected a worker with vtwin {tool_version()}"
+                f"{self.name}: got {said}, expected a worker with vtwin {tool_version()}"
             ) from fault
         self._tasks = [asyncio.create_task(self._tell_in_turn()), asyncio.create_task(self._listen())]
         error_ms = self._clock.error_ns / 1e6
@@ -86,10 +85,9 @@ class MachineSender:
         self._has_ended = True
         if self._outcome is None:
             with contextlib.suppress(Exception):  # a machine that is lost now cannot be asked
-                async with asyncio.timeout(SILENCE_S):
-                    again = await self._compare_clocks()
-                    self._drift_ns = again.offset_ns - self.offset_ns
-                    self._outcome = await self._relay.ask("end")
+                again = await self._unless_lost(self._compare_clocks(), within_s=SILENCE_S)
+                self._drift_ns = again.offset_ns - self.offset_ns
+                self._outcome = await self._unless_lost(self._relay.ask("end"), within_s=SILENCE_S)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -109,10 +107,22 @@ class MachineSender:
             clock_drift_us=None if self._drift_ns is None else self._drift_ns / 1000,
         )
 
+    async def _hired(self) -> ClockOffset:
+        """Place the relay, have it start the sender, and return how far its clock is from ours."""
+        self._relay: RelayCalls = await self._cluster.place(self._worker)
+        version, host = await self._relay.ask("introduce")
+        if version != tool_version():
+            raise ConfigError(f"{self._worker}: got vtwin {version}, expected {tool_version()} as here")
+        self.name = f"{host}, {self._worker}"
+        await self._relay.ask("hire")
+        return await self._compare_clocks()
+
     async def _compare_clocks(self) -> ClockOffset:
-        trips = [
-            RoundTrip(monotonic_ns(), await self._relay.ask("clock"), monotonic_ns()) for _ in range(_TRIPS)
-        ]
+        async with self._cluster.quiet:  # one machine at a time: a question that waits for another's has a longer way
+            trips = [
+                RoundTrip(monotonic_ns(), await self._relay.ask("clock"), monotonic_ns())
+                for _ in range(_TRIPS)
+            ]
         return offset_of(trips)
 
     async def _tell_in_turn(self) -> None:
@@ -123,23 +133,22 @@ class MachineSender:
     async def _listen(self) -> None:
         """Take what the sender says until it is gone, or the machine."""
         try:
-            while (said := await self._next()) is not None:
+            while (said := await self._unless_lost(self._relay.ask("hear"), within_s=SILENCE_S)) is not None:
                 self._reader.feed_data(said)
             self._reader.feed_eof()
         except Exception:
             self._lose("was lost")
 
-    async def _next(self) -> bytes | None:
-        """Return the next piece. Raises OSError where the cluster has lost the worker, or it is silent."""
-        asked = asyncio.ensure_future(self._relay.ask("hear"))
-        until_ns = monotonic_ns() + round(SILENCE_S * 1e9)
-        while not asked.done():
-            await asyncio.wait([asked], timeout=_LOOK_S)
-            if not asked.done() and (monotonic_ns() > until_ns or not await self._cluster.has(self._worker)):
-                asked.cancel()
+    async def _unless_lost(self, asked: Coroutine[Any, Any, Said], *, within_s: float) -> Said:
+        """Return what was asked for. Raises OSError once the cluster has lost the worker, or is silent for so long."""
+        asking = asyncio.ensure_future(asked)
+        until_ns = monotonic_ns() + round(within_s * 1e9)
+        while not asking.done():
+            await asyncio.wait([asking], timeout=_LOOK_S)
+            if not asking.done() and (monotonic_ns() > until_ns or not await self._cluster.has(self._worker)):
+                asking.cancel()
                 raise OSError("the worker is gone")
-        said: bytes | None = asked.result()
-        return said
+        return asking.result()
 
     def _lose(self, outcome: str) -> None:
         self._outcome = self._outcome or outcome
@@ -152,8 +161,3 @@ class MachineSender:
             moments = array("q", tails[name])
             tails[name] = array("q", (moment - self.offset_ns for moment in moments)).tobytes()
         return replace(report, tails=tails)
-
-
-def _need_same_version(version: str, *, where: str) -> None:
-    if version != tool_version():
-        raise ConfigError(f"{where}: got vtwin {version}, expected {tool_version()} as here")

@@ -36,7 +36,7 @@ from observe.run.dispatch import RunFacts
 from observe.run.run_counts import Progress
 from observe.senders.exchange import monotonic_ns
 from observe.settings import Settings
-from traces import ProcessInfo, TraceError
+from traces import ConfigError, ProcessInfo, TraceError
 
 if TYPE_CHECKING:
     from observe.machines.clusters import WorkerCluster
@@ -303,9 +303,9 @@ class ProcessGroup:
             raise TraceError(said.message)
         if said is None:
             await member.end()
-            raise RuntimeError(
-                f"{member.name or 'a process of the load generator'}: {member.outcome()} before the run"
-            )
+            if member.name is not None:
+                raise ConfigError(f"{member.name}: {member.outcome()} before the run, expected it to stay")
+            raise RuntimeError(f"a process of the load generator {member.outcome()} before the run")
         assert isinstance(said, Ready)  # noqa: S101  the protocol
         self.library, self.clock_name = said.library, said.clock_name
 

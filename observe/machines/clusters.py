@@ -23,8 +23,9 @@ class RelayCalls(Protocol):
 
 
 class WorkerCluster(Protocol):
-    """A running cluster; ``workers``: the names of those that a sender can be on. ``quiet`` is held while clocks are
-    compared.
+    """A running cluster.
+
+    ``workers``: the names of those that a sender can be on. ``quiet`` is held while two clocks are compared.
     """
 
     workers: Sequence[str]

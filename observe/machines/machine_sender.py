@@ -118,7 +118,9 @@ class MachineSender:
         return await self._compare_clocks()
 
     async def _compare_clocks(self) -> ClockOffset:
-        async with self._cluster.quiet:  # one machine at a time: a question that waits for another's has a longer way
+        async with (
+            self._cluster.quiet
+        ):  # one machine at a time: a question that waits for another's has a longer way
             trips = [
                 RoundTrip(monotonic_ns(), await self._relay.ask("clock"), monotonic_ns())
                 for _ in range(_TRIPS)

@@ -24,21 +24,28 @@ from tests.studies.machines.namespaces import (
     SCHEDULER,
     are_allowed,
     dask_cluster,
-    inside,
     kill,
     running,
     two_machines,
     wait_for,
 )
-from tests.test_imports import ROOT
 from traces import ProcessInfo, Trace, read_trace
 
 FIRST_US = 20_000
 RATE, NUM_REQUESTS = 20, 200
-LOAD = ["--rate", str(RATE), "--num-requests", str(NUM_REQUESTS), "--prompt-tokens", "64", "--output-tokens", "20"]
+LOAD = [
+    "--rate",
+    str(RATE),
+    "--num-requests",
+    str(NUM_REQUESTS),
+    "--prompt-tokens",
+    "64",
+    "--output-tokens",
+    "20",
+]
 LOST_WITHIN_S = 3.0
 COEFFICIENTS = {"alpha0": 500, "alpha1": 2, "alpha2": 0, "beta0": 6000, "beta1": 10, "beta2": 20}
-NUM_RUNS = 480
+NUM_RUNS = 160
 SWEEP_S = 3.0
 """How long the two workers simulate together."""
 SPENT = ("engine_cpu_s",)
@@ -119,11 +126,9 @@ def check_clocks(trace: Trace) -> None:
         off_us = offset_us - AHEAD_S[name] * 1e6
         check(
             abs(off_us) <= error_us,
-            f"{name}: clock {offset_us / 1e6:+.6f} s, off the truth by {off_us:.0f} us, stated error {error_us:.0f} us, "
-            f"drift {each.clock_drift_us or 0:.0f} us",
+            f"{name}: clock {offset_us / 1e6:+.6f} s, off the truth by {off_us:.0f} us, stated error "
+            f"{error_us:.0f} us, drift {each.clock_drift_us or 0:.0f} us",
         )
-        sent = trace.column("request_id").notna().sum()
-        assert sent
 
 
 def lags_us(trace: Trace, known: KnownServer) -> np.ndarray:
@@ -143,7 +148,9 @@ def whole_run(known: KnownServer, folder: Path) -> None:
     with observing(known, folder, "whole") as process:
         check(process.wait(120) == 0, "both machines send, exit code 0")
     trace = read_trace(folder / "whole")
-    check(list(trace.column("status")) == ["ok"] * NUM_REQUESTS, f"{NUM_REQUESTS} of {NUM_REQUESTS} requests ok")
+    check(
+        list(trace.column("status")) == ["ok"] * NUM_REQUESTS, f"{NUM_REQUESTS} of {NUM_REQUESTS} requests ok"
+    )
     check_clocks(trace)
     lags = lags_us(trace, known)
     low, mid, high = np.quantile(lags, [0.01, 0.5, 0.99])
@@ -173,7 +180,10 @@ def killed_run(known: KnownServer, folder: Path, worker: subprocess.Popen[bytes]
     lost = next(place for place, word in enumerate(outcomes) if word != "finished")
     check(len(trace) == NUM_REQUESTS == sum(counts.values()), f"every request is on record: {counts}")
     check(set(statuses[1 - lost :: 2]) == {"ok"}, "the other machine's requests are all ok")
-    check(0 < statuses[lost::2].count("ok") < NUM_REQUESTS // 2, f"{outcomes[lost]}: what it had told of is kept")
+    check(
+        0 < statuses[lost::2].count("ok") < NUM_REQUESTS // 2,
+        f"{outcomes[lost]}: what it had told of is kept",
+    )
     came = len(known.arrivals_ns()) - counts["ok"]
     check(came < 20, f"{came} requests had come to the server and are marked: under way or not yet told of")
 
@@ -205,7 +215,9 @@ def killed_sweep(folder: Path) -> None:
             kill(workers["vtwin-b"])
             check(process.wait(300) == 0, "one worker is killed, the sweep goes on to its end, exit code 0")
     alone = ["vtwin", "sweep", "grid.yaml", "--output", "alone.parquet", "--jobs", "1"]
-    with running(["env", "-C", str(folder), sys.executable, "-m", *alone], log=folder / "alone.log") as process:
+    with running(
+        ["env", "-C", str(folder), sys.executable, "-m", *alone], log=folder / "alone.log"
+    ) as process:
         check(process.wait(300) == 0, "the same sweep in one process")
     tables = [pd.read_parquet(folder / f"{name}.parquet") for name in ("dask", "alone")]
     figures = [table.drop(columns=list(SPENT), errors="ignore") for table in tables]
@@ -220,7 +232,7 @@ def write_grid(folder: Path) -> None:
     """Write a grid of ``NUM_RUNS`` runs."""
     engine = {"max_num_seqs": 64, "num_gpu_blocks": 4000, "max_model_len": 16384}
     latency = {"model": "blackbox", "coefficients": COEFFICIENTS}
-    workload = {"rate": [4, 8], "prompt_tokens": 800, "output_tokens": 120, "num_requests": 4000}
+    workload = {"rate": [4, 8], "prompt_tokens": 800, "output_tokens": 120, "num_requests": 3000}
     grid = {
         "config": "twin.yaml",
         "set": {"engine.max_num_seqs": [16, 32, 64, 128]},

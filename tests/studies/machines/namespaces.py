@@ -22,13 +22,13 @@ SCHEDULER = f"tcp://{HERE}:{PORT}"
 
 def ip(*words: str) -> None:
     """Run ``ip``. Raises CalledProcessError."""
-    subprocess.run(["ip", *words], check=True, capture_output=True)
+    subprocess.run(["ip", *words], check=True, capture_output=True)  # noqa: S607  as root's path has it
 
 
 def are_allowed() -> bool:
     """Return whether this user may make namespaces of both kinds."""
     made = subprocess.run(
-        ["unshare", "--net", "--time", "--monotonic", "1000", "--fork", "true"],
+        ["unshare", "--net", "--time", "--monotonic", "1000", "--fork", "true"],  # noqa: S607
         capture_output=True,
         check=False,
     )
@@ -91,16 +91,34 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 def dask_cluster(folder: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
     """Run a scheduler here and a worker in each namespace, each with a cache of its own; yield the workers."""
     python = [sys.executable, "-m"]
-    scheduler = [*python, "distributed.cli.dask_scheduler", "--host", HERE, "--port", str(PORT), "--no-dashboard"]
+    scheduler = [
+        *python,
+        "distributed.cli.dask_scheduler",
+        "--host",
+        HERE,
+        "--port",
+        str(PORT),
+        "--no-dashboard",
+    ]
     with running(scheduler, log=folder / "scheduler.log"):
         wait_for(folder / "scheduler.log", "Scheduler at", times=1)
         opened, workers = [], {}
         try:
             for name, address in ADDRESSES.items():
-                worker = [*python, "distributed.cli.dask_worker", SCHEDULER, "--host", address, "--name", name]
+                worker = [
+                    *python,
+                    "distributed.cli.dask_worker",
+                    SCHEDULER,
+                    "--host",
+                    address,
+                    "--name",
+                    name,
+                ]
                 worker += ["--nthreads", "1", "--no-nanny", "--no-dashboard"]
                 cache = folder / f"{name}-cache"
-                started = running(inside(name, worker), log=folder / f"{name}.log", VTWIN_CACHE_DIR=str(cache))
+                started = running(
+                    inside(name, worker), log=folder / f"{name}.log", VTWIN_CACHE_DIR=str(cache)
+                )
                 opened.append(started)
                 workers[name] = started.__enter__()
             for name in ADDRESSES:
@@ -116,5 +134,7 @@ def wait_for(log: Path, words: str, *, times: int, within_s: float = 60) -> None
     until = time.monotonic() + within_s
     while log.read_text(errors="replace").count(words) < times:
         if time.monotonic() > until:
-            raise TimeoutError(f"{log}: no {words!r} within {within_s} s: {log.read_text(errors='replace')[-500:]}")
+            raise TimeoutError(
+                f"{log}: no {words!r} within {within_s} s: {log.read_text(errors='replace')[-500:]}"
+            )
         time.sleep(0.05)

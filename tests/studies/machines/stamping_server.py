@@ -1,4 +1,4 @@
-"""The server of known times (``observe.selfcheck``) at an address of its own: ``python -m … ADDRESS``; it prints its port.
+"""The server of known times (``observe.selfcheck``) at a given address: ``python -m … ADDRESS`` prints its port.
 
 Its log has when each request's first token was due, by this machine's clock: ``first_us`` after the request had come.
 """

@@ -213,12 +213,12 @@ def killed_sweep(folder: Path) -> None:
             time.sleep(SWEEP_S)
             check(process.poll() is None, "both workers simulate, each with a cache of its own")
             kill(workers["vtwin-b"])
-            check(process.wait(300) == 0, "one worker is killed, the sweep goes on to its end, exit code 0")
+            check(process.wait(900) == 0, "one worker is killed, the sweep goes on to its end, exit code 0")
     alone = ["vtwin", "sweep", "grid.yaml", "--output", "alone.parquet", "--jobs", "1"]
     with running(
         ["env", "-C", str(folder), sys.executable, "-m", *alone], log=folder / "alone.log"
     ) as process:
-        check(process.wait(300) == 0, "the same sweep in one process")
+        check(process.wait(900) == 0, "the same sweep in one process")
     tables = [pd.read_parquet(folder / f"{name}.parquet") for name in ("dask", "alone")]
     figures = [table.drop(columns=list(SPENT), errors="ignore") for table in tables]
     failed = int(tables[0]["error"].notna().sum()) if "error" in tables[0] else 0

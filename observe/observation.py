@@ -161,9 +161,7 @@ async def observe_with(
     try:
         async with AsyncExitStack() as open_for_the_run:
             path = open_for_the_run.enter_context(_output(output))
-            cluster = await _joined(settings, open_for_the_run)
-            if cluster is not None:
-                settings = replace(settings, processes=min(len(cluster.workers), PROCESSES.most))
+            cluster, settings = await _joined(settings, open_for_the_run)
             ready = await prepare(workload, settings, client, tell=tell)
             if cluster is None:  # each machine has its own
                 need_descriptors(ready.plan, settings)
@@ -187,13 +185,14 @@ async def observe_with(
         await client.close()
 
 
-async def _joined(settings: Settings, stack: AsyncExitStack) -> WorkerCluster | None:
-    """Return the settings' cluster, joined until the stack is left. Raises ConfigError."""
+async def _joined(settings: Settings, stack: AsyncExitStack) -> tuple[WorkerCluster | None, Settings]:
+    """Return the settings' cluster, joined until the stack is left, and with how many workers. Raises ConfigError."""
     if settings.machines is None:
-        return None
+        return None, settings
     from observe.machines.clusters import joined
 
-    return await stack.enter_async_context(joined(settings.machines))
+    cluster = await stack.enter_async_context(joined(settings.machines))
+    return cluster, replace(settings, processes=min(len(cluster.workers), PROCESSES.most))
 
 
 async def _observe(

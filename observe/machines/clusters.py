@@ -120,7 +120,7 @@ class RayCluster:
     @classmethod
     async def open(cls, library: Any, address: str) -> RayCluster:  # noqa: ANN401
         """Join the cluster."""
-        library.init(address=address, log_to_driver=False)
+        library.init(address=address, log_to_driver=False, logging_level="ERROR")
         cluster = cls(library)
         nodes = (node for node in library.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1)
         cluster.workers = sorted(node["NodeID"] for node in nodes)

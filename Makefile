@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo test other-processor nightly fuzz lint types docs site browser browser-short explore-picture picture bench validate scoreboard live live-router soak conformance-random mutants lock sbom wheel wheel-check release-check clean
+.PHONY: help install demo test other-processor nightly fuzz lint types docs site browser browser-short explore-picture picture bench validate scoreboard live live-router machines soak conformance-random mutants lock sbom wheel wheel-check release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ browser-short: $(STAMP) $(BROWSER)/.installed  # what CI runs of it
 
 picture: $(STAMP) ## the README's picture, from the demo's report; needs Chromium
 	$(BIN)/python -m tests.docs.picture
+
+machines: $(STAMP) ## observe and sweep on two machines' worth (network namespaces, one clock shifted, one worker killed); root on Linux
+	$(BIN)/python -m tests.studies.machines
 
 mutants: $(STAMP) ## EACH=12: so many single changes of each room, and whether a test notices; an hour or two
 	$(BIN)/python -m tests.studies.mutation --each $(or $(EACH),12)

@@ -155,7 +155,13 @@ async def estimate_all(
     probe = probing_load(loads)
     with tempfile.TemporaryDirectory(prefix="vtwin-probe-") as folder:
         quiet = replace(
-            settings, warmup=NO_WARM_UP, engine_log=None, scrape_s=None, scrapes_vllm=False, processes=1
+            settings,
+            warmup=NO_WARM_UP,
+            engine_log=None,
+            scrape_s=None,
+            scrapes_vllm=False,
+            processes=1,
+            machines=None,
         )
         seen = await observe_with(probe, quiet, output=Path(folder) / "probe")
     if seen.num_ok < len(probe):

@@ -24,7 +24,8 @@ from traces.strict.option_table import with_option_tables
 from traces.workload import SessionOptions, WorkloadOptions, check_output
 
 if TYPE_CHECKING:
-    from observe.settings import GuidedDecoding, Limits, Settings
+    from observe.settings import GuidedDecoding, Limits, MachineCluster, Settings
+    from traces.console.cluster_library import ClusterName
     from traces.workload import Cancellation, SessionStarts
 
 
@@ -168,10 +169,29 @@ def _settings(
         engine_log=record.engine_log,
         tokenizer=limits.tokenizer,
         processes=limits.processes,
+        machines=_machines(limits),
         gpu=server.gpu,
         tp=server.tp,
         command=redact_command(["vtwin", *sys.argv[1:]], os.environ),
     )
+
+
+def _machines(limits: LimitOptions) -> MachineCluster | None:
+    """Return whose workers send. Raises ConfigError for two answers to who sends."""
+    from observe.settings import MachineCluster
+    from traces import ConfigError
+
+    named: dict[ClusterName, str | None] = {"dask": limits.dask, "ray": limits.ray}
+    given = [
+        MachineCluster(library=library, address=address)
+        for library, address in named.items()
+        if address is not None
+    ]
+    if len(given) + (limits.processes > 1) > 1:
+        raise ConfigError(
+            "--dask, --ray, --processes: got more than one of them, expected one: each says who sends"
+        )
+    return given[0] if given else None
 
 
 def _limits(limits: LimitOptions) -> Limits:

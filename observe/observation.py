@@ -7,8 +7,9 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -28,7 +29,7 @@ from observe.senders.exchange import monotonic_ns, one_line
 from observe.senders.request_kinds import API
 from observe.server.http_client import ServerClient
 from observe.server.server_facts import scrape_metrics
-from observe.settings import Limits, Settings
+from observe.settings import PROCESSES, Limits, Settings
 from observe.trace_header import (
     final_header,
     first_header,
@@ -42,6 +43,7 @@ from traces.strict.arguments import ANY_TEXT, PATH, TEXT, TRACE, OfClass, takes
 from traces.workload import Api
 
 if TYPE_CHECKING:
+    from observe.machines.clusters import WorkerCluster
     from observe.server.prometheus_text import Sample
     from traces import Header, Trace
 
@@ -50,6 +52,15 @@ _LAST_SCRAPE_S = 5.0
 
 Display = Callable[[Progress, SendPlan], AbstractContextManager[None]]
 """Shows a run while it goes on."""
+
+
+class ExecutorOpener(Protocol):
+    """``open_executor``, told where the senders are."""
+
+    def __call__(
+        self, ready: Preparation, settings: Settings, *, live: LiveTrace, progress: Progress
+    ) -> Executor:
+        """Return the executor of the plan."""
 
 
 class RunWatch(Protocol):
@@ -148,12 +159,15 @@ async def observe_with(
 
     tell = tell_hidden
     try:
-        with _output(output) as path:
+        async with AsyncExitStack() as open_for_the_run:
+            path = open_for_the_run.enter_context(_output(output))
+            cluster, settings = await _joined(settings, open_for_the_run)
             ready = await prepare(workload, settings, client, tell=tell)
-            need_descriptors(ready.plan, settings)
+            if cluster is None:  # each machine has its own
+                need_descriptors(ready.plan, settings)
             for note in ready.notes:
                 tell(note)
-            if settings.processes > 1:
+            if settings.processes > 1 and cluster is None:
                 tell(f"starting {settings.processes} processes")
             return await _observe(
                 ready,
@@ -163,11 +177,22 @@ async def observe_with(
                 shown=display or (lambda *_: nullcontext()),
                 signals=_signals(tell) if handle_signals else (lambda _: nullcontext()),
                 watch=watch,
+                opened=partial(open_executor, cluster=cluster, tell=tell),
             )
     except VtwinError as error:
         raise type(error)(hide(str(error))) from error
     finally:
         await client.close()
+
+
+async def _joined(settings: Settings, stack: AsyncExitStack) -> tuple[WorkerCluster | None, Settings]:
+    """Return the settings' cluster, joined until the stack is left, and with how many workers. Raises ConfigError."""
+    if settings.machines is None:
+        return None, settings
+    from observe.machines.clusters import joined
+
+    cluster = await stack.enter_async_context(joined(settings.machines))
+    return cluster, replace(settings, processes=min(len(cluster.workers), PROCESSES.most))
 
 
 async def _observe(
@@ -179,11 +204,12 @@ async def _observe(
     shown: Display,
     signals: Callable[[Executor], AbstractContextManager[None]],
     watch: RunWatch | None,
+    opened: ExecutorOpener,
 ) -> Observation:
     recorders = Recorders(settings, client, plan=ready.plan, metrics=ready.server.metrics)
     live = LiveTrace(path, plan=ready.plan, events=settings.records_events, warmup=settings.warmup)
     progress = Progress(num_planned=len(ready.plan), num_at_once=ready.plan.num_at_once)
-    executor = open_executor(ready, settings, live=live, progress=progress, path=path)
+    executor = opened(ready, settings, live=live, progress=progress)
     executor.report_outcomes(ErrorRateStop(settings.max_error_frac, executor.stop).note)
     if watch is not None:
         watch.begin(executor.stop)
@@ -217,15 +243,29 @@ async def _observe(
 
 
 def open_executor(
-    ready: Preparation, settings: Settings, *, live: LiveTrace, progress: Progress, path: Path
+    ready: Preparation,
+    settings: Settings,
+    *,
+    live: LiveTrace,
+    progress: Progress,
+    cluster: WorkerCluster | None = None,
+    tell: Tell = lambda _: None,
 ) -> Executor:
-    """Return the executor of the plan, with the settings' number of processes."""
+    """Return the executor of the plan: the settings' number of processes, or the workers of ``cluster``."""
     id_prefix = f"vtwin-{ready.salt:x}"
-    if settings.processes == 1:
+    if settings.processes == 1 and cluster is None:
         return SingleProcess(ready.plan, settings, live=live, progress=progress, id_prefix=id_prefix)
     from observe.processes.process_group import ProcessGroup
 
-    return ProcessGroup(ready.plan, settings, path=path, progress=progress, id_prefix=id_prefix)
+    return ProcessGroup(
+        ready.plan,
+        settings,
+        live=live,
+        progress=progress,
+        id_prefix=id_prefix,
+        cluster=cluster,
+        tell=tell,
+    )
 
 
 def _observation(trace: Trace, progress: Progress, *, facts: RunFacts, executor: Executor) -> Observation:

@@ -34,6 +34,7 @@ from traces.workload import CancelOptions
 SERVER = "Server"
 LIMITS = "Timeouts, retries, limits"
 LIST = "Several runs"
+MACHINES = "Many machines"
 
 
 def _seconds(text: str) -> float:
@@ -259,6 +260,26 @@ class LimitOptions:
             rich_help_panel=LIMITS,
         ),
     ] = 1
+    dask: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            parser=_name,
+            help="Send from the workers of this Dask cluster (tcp://HOST:8786), one sender on each, all from one "
+            "moment (extra: dask).",
+            rich_help_panel=MACHINES,
+        ),
+    ] = None
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            parser=_name,
+            help="The same on a Ray cluster (ray://HOST:10001, HOST:6379 or auto), one sender on each node (extra: "
+            "ray).",
+            rich_help_panel=MACHINES,
+        ),
+    ] = None
     no_probe: Annotated[
         bool,
         typer.Option(

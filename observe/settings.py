@@ -11,6 +11,7 @@ from typing import Final
 
 from observe.senders.endpoint import Endpoint
 from observe.senders.request_kinds import API, KINDS, RequestKind
+from traces.console.cluster_library import ClusterName
 from traces.strict.arguments import ANY_TEXT, PATH, SEED, TEXT, Count, Number, OfClass, check_fields
 from traces.strict.limits import MOST_REQUESTS, MOST_S
 from traces.workload import Api
@@ -110,6 +111,19 @@ class ToolUse:
         return {"tools": list(self.tools), "tool_choice": self.choice if is_word else named}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineCluster:
+    """A running cluster whose workers send: ``tcp://HOST:PORT`` of Dask, ``ray://HOST:PORT`` or ``auto`` of Ray."""
+
+    library: ClusterName
+    address: str
+
+    @property
+    def option(self) -> str:
+        """The option that names it."""
+        return f"--{self.library}"
+
+
 @dataclass(frozen=True, slots=True)
 class TextColumns:
     """Names of the columns of prompts and answers, in place of the usual ones; None: the usual."""
@@ -159,8 +173,9 @@ class Settings:
     drawn prompts. ``num_inputs``: of each request that generates nothing. ``num_choices``: answers to each prompt.
     ``tools``: what answers may call. ``image_side``: pixels of the square that is a token of an image; None: images are
     sent as text.
-    ``processes``: how many send; the requests are divided among them before the run. ``gpu``, ``tp``: the server's
-    hardware, for the header; no server reports it. ``command``: for the header, its secrets removed.
+    ``processes``: how many send; the requests are divided among them before the run. ``machines``: whose workers send
+    in their place, one each. ``gpu``, ``tp``: the server's hardware, for the header; no server reports it.
+    ``command``: for the header, its secrets removed.
     """
 
     endpoint: Endpoint
@@ -188,6 +203,7 @@ class Settings:
     num_choices: int = 1
     tools: ToolUse | None = None
     processes: int = 1
+    machines: MachineCluster | None = None
     gpu: str | None = None
     tp: int | None = None
     command: str | None = None

@@ -23,6 +23,7 @@ from observe.result.client_verdict import (
     due_pace,
     limiting_bounds,
     limiting_bounds_of_processes,
+    process_name,
     quantiles_of,
     quantiles_of_histogram,
     with_lateness,
@@ -306,8 +307,8 @@ def lost_processes(processes: Sequence[ProcessInfo]) -> str | None:
 
 def _each_lost(processes: Sequence[ProcessInfo]) -> tuple[str, ...]:
     return tuple(
-        f"process {number} of {len(processes)} {each.outcome}, {each.num_sent or 0} of its "
-        f"{each.num_planned or 0} requests sent; the finished ones are recorded"
+        f"{process_name(number, each)} of {len(processes)} {each.outcome}, {each.num_sent or 0} of its "
+        f"{each.num_planned or 0} requests sent; the finished ones are recorded, the others are marked as aborted"
         for number, each in enumerate(processes, start=1)
         if each.outcome != FINISHED
     )

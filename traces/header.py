@@ -74,7 +74,9 @@ class ServerInfo:
 class ProcessInfo:
     """The result of one of the load generator's processes; as in ``ClientInfo``. ``outcome``: how it ended.
 
-    Lags that a killed process had not yet reported (less than a second's worth) are missing.
+    Lags that a killed process had not yet reported (less than a second's worth) are missing. ``machine``: where it ran,
+    None here. ``clock_offset_us``: that machine's CLOCK_MONOTONIC less the client's before the run, right to
+    ``clock_error_us``; its times have it subtracted. ``clock_drift_us``: by how much more the offset was after the run.
     """
 
     num_planned: int | None = None
@@ -85,6 +87,10 @@ class ProcessInfo:
     limited: bool | None = None
     reason: str | None = None
     outcome: str | None = None
+    machine: str | None = None
+    clock_offset_us: float | None = None
+    clock_error_us: float | None = None
+    clock_drift_us: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

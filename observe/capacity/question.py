@@ -102,8 +102,10 @@ async def find_capacity(
     """
     how = how or FindSettings()
     check_workload(workload)
-    if settings.processes > 1:
-        raise ConfigError("--processes: cannot be combined with --find-capacity, which one process sends")
+    if settings.processes > 1 or settings.machines is not None:
+        raise ConfigError(
+            "--processes, --dask, --ray: cannot be combined with --find-capacity, which one process sends"
+        )
     say = tell or (lambda _: None)
     criteria = criteria_of(slo, good_frac=how.good_frac, tell=say)
     asked = _question(workload, slo, how)

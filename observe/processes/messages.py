@@ -1,6 +1,7 @@
-"""Messages between parent and child, over the child's standard input and output.
+"""Messages between parent and child, over a socket, and a cluster's connections where the child is elsewhere.
 
-Pickles with their length before them: both ends are this very program, on one machine, as one user.
+Pickles with their length before them: both ends are this very program, as one user, or as the users of one cluster,
+whose workers run whatever they are sent.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ _BUFFER = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildJob:
-    """A child's job: its share of ``plan``, into the trace at ``path``, which has been begun."""
+    """A child's job: its share of ``plan``, into the trace at ``path``, which has been begun; None: into ``Lines``."""
 
     plan: SendPlan
     share: Share
     settings: Settings
-    path: str
+    path: str | None
     id_prefix: str
     prebuild_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartSignal:
-    """Begin, due times counted from this moment of CLOCK_MONOTONIC, which all processes share."""
+    """Begin, due times counted from this moment of the child's CLOCK_MONOTONIC."""
 
     start_ns: int
 
@@ -76,6 +77,14 @@ class CounterReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lines:
+    """Whole lines of the trace's tables since the last report, as a CSV file has them."""
+
+    rows: bytes
+    events: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
     """The share is done, or was ended; ``cpu_s`` as of ``Executor``."""
 
@@ -94,7 +103,7 @@ class Refused:
 
 
 Command: TypeAlias = ChildJob | StartSignal | Drain | Abort
-Answer: TypeAlias = Ready | CounterReport | Done | Refused
+Answer: TypeAlias = Ready | CounterReport | Lines | Done | Refused
 
 
 def packed(message: Command | Answer) -> bytes:

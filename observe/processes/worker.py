@@ -1,7 +1,7 @@
 """A child that sends its share of a plan: ``python -m observe.processes.worker FD``, FD a socket to its parent.
 
-Its rows go to the run's own files, so that rows that it had finished remain if it is killed. When its parent is gone,
-it drops its requests in flight and ends.
+Its rows go to the run's own files, or to its parent where those are on another machine, so that rows that it had
+finished remain if it is killed. When its parent is gone, it drops its requests in flight and ends.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from observe.processes.messages import (
     ChildJob,
     Done,
     Drain,
+    Lines,
     Ready,
     Refused,
     StartSignal,
@@ -46,11 +47,11 @@ class Worker:
         self._reporter = Reporter(self._progress)
         prebuild(self._plan, job.prebuild_bytes)
         self._live = LiveTrace(
-            job.path,
+            job.path or "trace",  # a name that is not used
             plan=self._plan,
             events=job.settings.records_events,
             warmup=job.settings.warmup,
-            join=True,
+            writes="join" if job.path is not None else "keep",
         )
         self._executor = SingleProcess(
             self._plan, job.settings, live=self._live, progress=self._progress, id_prefix=job.id_prefix
@@ -77,7 +78,7 @@ class Worker:
         finally:
             for task in tasks:
                 task.cancel()
-        self._tell(self._reporter.report())
+        self._tell_progress()
         return Done(
             facts=facts,
             cpu_s=self._executor.cpu_s,
@@ -101,7 +102,13 @@ class Worker:
     async def _report(self) -> None:
         while True:
             await asyncio.sleep(_REPORT_EVERY_S)
-            self._tell(self._reporter.report())
+            self._tell_progress()
+
+    def _tell_progress(self) -> None:
+        self._tell(self._reporter.report())
+        rows, events = self._live.take_kept()
+        if rows:
+            self._tell(Lines(rows=rows, events=events))
 
     def _tell(self, answer: Answer) -> None:
         self._answers.write(packed(answer))

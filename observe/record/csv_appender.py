@@ -57,7 +57,10 @@ class CsvAppender:
 
     def append(self, lines: Sequence[Sequence[Cell]]) -> None:
         """Write ``lines`` in one go. Raises OSError and leaves the file as it was."""
-        data = csv_bytes(lines)
+        self.append_bytes(csv_bytes(lines))
+
+    def append_bytes(self, data: bytes) -> None:
+        """Do the same with whole lines as they are in the file."""
         fcntl.flock(self._fd, fcntl.LOCK_EX)
         try:
             size = self._size_of_complete_lines()
@@ -90,6 +93,32 @@ class CsvAppender:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+class KeptLines:
+    """Lines that are kept until somebody takes them, in place of a file."""
+
+    def __init__(self) -> None:
+        self._kept = bytearray()
+
+    def append(self, lines: Sequence[Sequence[Cell]]) -> None:
+        """Keep ``lines``."""
+        self.append_bytes(csv_bytes(lines))
+
+    def append_bytes(self, data: bytes) -> None:
+        """Keep whole lines."""
+        self._kept += data
+
+    def take(self) -> bytes:
+        """Return what was kept since the last call."""
+        kept, self._kept = bytes(self._kept), bytearray()
+        return kept
+
+    def sync(self) -> None:
+        """Do nothing: the taker keeps the file."""
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 def csv_bytes(lines: Sequence[Sequence[Cell]]) -> bytes:

@@ -7,15 +7,15 @@ writer. If the client is killed, the requests finished until then are a valid tr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
 from observe.plan.send_plan import SendPlan
-from observe.record.csv_appender import CsvAppender
+from observe.record.csv_appender import CsvAppender, KeptLines, csv_bytes
 from observe.record.trace_row import OUTCOME_COLUMNS, WORKLOAD_COLUMNS, Cell, event_rows, outcome_cells
 from observe.record.warm_up_phase import WarmUpPhase
 from observe.response.reading import Reading
@@ -39,6 +39,13 @@ if TYPE_CHECKING:
     from traces import Trace
 
 
+_OPEN_TABLE: Final[Mapping[str, Callable[[Path, Sequence[str]], CsvAppender | KeptLines]]] = {
+    "begin": CsvAppender.begin,
+    "join": CsvAppender.join,
+    "keep": lambda *_: KeptLines(),
+}
+
+
 class LiveTrace:
     """The trace on disk while the run goes on. Raises TraceError where it cannot be written.
 
@@ -53,10 +60,10 @@ class LiveTrace:
         plan: SendPlan,
         events: bool,
         warmup: WarmUp = NO_WARM_UP,
-        join: bool = False,
+        writes: Literal["begin", "join", "keep"] = "begin",
     ) -> None:
-        """Begin the files, or with ``join`` write into those that another process has begun."""
-        self._path = Path(path)
+        """Begin the files, ``join`` those that another process has begun, or ``keep`` lines for ``take_kept``."""
+        self.path = Path(path)
         self.on_row: Callable[[int, Mapping[str, Cell]], None] = lambda *_: None
         self._phase = WarmUpPhase(warmup, plan.trace)
         self._plan = plan
@@ -68,11 +75,12 @@ class LiveTrace:
         self.num_synced = 0
         event_names = [field.name for field in EVENT_FIELDS]
         try:
-            self._base.parent.mkdir(parents=True, exist_ok=True)
-            open_table = CsvAppender.join if join else CsvAppender.begin
+            if writes == "begin":
+                self._base.parent.mkdir(parents=True, exist_ok=True)
+            open_table = _OPEN_TABLE[writes]
             self._rows = open_table(companion_file(self._base, ".csv"), self._names)
             self._events = open_table(companion_file(self._base, ".itl.csv"), event_names) if events else None
-            if not join:
+            if writes == "begin":
                 _remove_older(self._base, events=events)
         except OSError as fault:
             raise self._unwritable(fault) from fault
@@ -95,6 +103,33 @@ class LiveTrace:
                 self._events.append(event_rows(request_id, reading, start_ns=start_ns))
         except OSError as fault:
             raise self._unwritable(fault) from fault
+
+    def append_lines(self, rows: bytes, events: bytes) -> None:
+        """Add lines that another trace of this plan kept."""
+        try:
+            self._rows.append_bytes(rows)
+            if self._events is not None:
+                self._events.append_bytes(events)
+        except OSError as fault:
+            raise self._unwritable(fault) from fault
+
+    def take_kept(self) -> tuple[bytes, bytes]:
+        """Return the lines of both tables that were kept since the last call; empty of a trace that has files."""
+        rows = self._rows.take() if isinstance(self._rows, KeptLines) else b""
+        return rows, self._events.take() if isinstance(self._events, KeptLines) else b""
+
+    def mark_lost(self, rows: Sequence[int], message: str) -> int:
+        """Add those of the plan's ``rows`` that are not on record as aborted; return how many they are."""
+        known = set(read_trace(self._base, events=False).column("request_id")) if rows else set()
+        missing = [row for row in rows if self._workload["request_id"][row] not in known]
+        outcome: dict[str, Cell] = {"status": "aborted", "error_message": message}
+        for row in missing:
+            cells = {**outcome, "max_tokens": self._plan.max_tokens[row]}
+            self.on_row(row, cells)
+            workload = {name: column[row] for name, column in self._workload.items()}
+            line = csv_bytes([[{**workload, **cells}.get(name) for name in self._names]])
+            self.append_lines(line, b"")
+        return len(missing)
 
     def sync(self) -> None:
         """Flush all appended rows to the disk, so that they also survive a crash of the machine."""
@@ -120,7 +155,7 @@ class LiveTrace:
         self.close()
         trace = _in_plan_order(read_trace(self._base), self._plan.trace)
         trace = marked(replace(trace, header=header))
-        write_trace(trace, self._path)
+        write_trace(trace, self.path)
         return trace
 
     def _unwritable(self, fault: OSError) -> TraceError:

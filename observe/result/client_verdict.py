@@ -167,9 +167,16 @@ def process_info(
     )
 
 
+def process_name(number: int, process: ProcessInfo) -> str:
+    """Return what a process is called, with its machine if that is another."""
+    return f"process {number}" if process.machine is None else f"process {number} ({process.machine})"
+
+
 def limiting_bounds_of_processes(processes: Sequence[ProcessInfo]) -> str | None:
     """Return which processes limited the run and by which bounds, or None if none did."""
-    blamed = [f"process {i}: {each.reason}" for i, each in enumerate(processes, start=1) if each.limited]
+    blamed = [
+        f"{process_name(i, each)}: {each.reason}" for i, each in enumerate(processes, start=1) if each.limited
+    ]
     return "; ".join(blamed) or None
 
 

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-import socket
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from importlib import import_module
-from typing import Any, Literal
-from urllib.parse import urlsplit
+from typing import Literal
 
 from replay.sweeps.grid import SweepRun
 from replay.sweeps.one_run import Row, as_row, row_of
-from traces import ConfigError, cut, quoted
+from traces import ConfigError
+from traces.console.cluster_library import PATIENCE_S, cluster_library, no_scheduler, refuse_dead
 
 KILLED = "its process was killed (for lack of memory?)"
 Backend = Literal["processes", "dask", "ray"]
-PATIENCE_S = 5
-"""With a scheduler that does not answer."""
 
 
 def rows_of(
@@ -112,39 +108,18 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
-def _library(name: str, extra: str) -> Any:  # noqa: ANN401 - a library that may be absent has no types here
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise ConfigError(
-            f"--backend {extra}: got no {name}, expected it installed: pip install 'vtwin[{extra}]'"
-        ) from error
-
-
-def _refuse_dead(address: str | None) -> None:
-    """Raise OSError where nothing listens at an address: the libraries would ask again for long. ``auto`` has none."""
-    place = urlsplit(address if address is None or "://" in address else f"//{address}")
-    if isinstance(place.hostname, str) and place.port:
-        socket.create_connection((place.hostname, place.port), timeout=PATIENCE_S).close()
-
-
-def _no_scheduler(address: str | None, error: Exception) -> ConfigError:
-    asked = "no --address" if address is None else quoted(address)
-    return ConfigError(f"--address: got {asked}, expected a scheduler that answers ({cut(str(error))})")
-
-
 def _by_dask(runs: Sequence[SweepRun], *, jobs: int, address: str | None) -> Iterator[Row]:
-    distributed = _library("distributed", "dask")
+    distributed = cluster_library("dask", option="--backend dask")
     given = (
         {"address": address}
         if address
         else {"n_workers": jobs, "threads_per_worker": 1, "dashboard_address": None}
     )
     try:
-        _refuse_dead(address)
+        refuse_dead(address)
         client = distributed.Client(**given, timeout=PATIENCE_S)
     except Exception as fault:  # whatever a library makes of what another kind of server says
-        raise _no_scheduler(address, fault) from fault
+        raise no_scheduler(address, fault, option="--address") from fault
     with client:
         waiting = {client.submit(row_of, run, key=run.digest, pure=False): run for run in runs}
         for done in distributed.as_completed(list(waiting)):
@@ -153,13 +128,13 @@ def _by_dask(runs: Sequence[SweepRun], *, jobs: int, address: str | None) -> Ite
 
 
 def _by_ray(runs: Sequence[SweepRun], *, jobs: int, address: str | None) -> Iterator[Row]:
-    ray = _library("ray", "ray")
+    ray = cluster_library("ray", option="--backend ray")
     try:
-        _refuse_dead(address)
+        refuse_dead(address)
         given = {"address": address} if address else {"num_cpus": jobs, "include_dashboard": False}
         ray.init(**given, log_to_driver=False)  # what workers print would stand in the answer
     except Exception as fault:
-        raise _no_scheduler(address, fault) from fault
+        raise no_scheduler(address, fault, option="--address") from fault
     try:
         simulate = ray.remote(row_of)
         waiting = {simulate.remote(run): run for run in runs}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from traces.findings.clocks_apart import MOST_US, clocks_apart, off_by_us
 from traces.findings.cold_start import cold_start
 from traces.findings.late_client import early_us, ttft_too_long_us
 from traces.findings.saturation import saturation_of
@@ -36,6 +37,7 @@ HIDDEN: Final = "hidden_reasoning"
 ENGINES: Final = "several_engines"
 LATE: Final = "late_client"
 OVERLOADED: Final = "overloaded"
+CLOCKS: Final = "clocks_apart"
 
 KINDS: Final = {
     HELD_BACK: "events of an answer that came all in one read: TTFT, TPOT and ITL of these answers are empty",
@@ -48,6 +50,7 @@ KINDS: Final = {
     NO_USAGE: "answers whose tokens the server did not count, or counted as 0",
     LATE: "a client that was late: the first token may have come earlier than its time says",
     ENGINES: "several engines that answer behind one address",
+    CLOCKS: "machines whose clocks are not known well enough to say which of them sent first",
     OVERLOADED: "more was sent than answered, so that latencies grew as long as the run lasted",
 }
 """Every kind of finding, and what it says."""
@@ -78,6 +81,7 @@ def findings_of(trace: Trace) -> tuple[RunFinding, ...]:
         *_cold(counted),
         *_no_usage(counted),
         *_late(counted),
+        *_clocks(trace),
         *several_engines(counted.header.server, num_requests=len(counted)),
     ]
     kinds = {each.kind for each in found}
@@ -246,6 +250,26 @@ def _late(trace: Trace) -> list[RunFinding]:
         f"{shown_time(float(early_us(trace)[ok].mean()))}). A quieter machine, or --processes N, would tell"
     )
     return [RunFinding(kind=LATE, num=num, of=of, text=text)]
+
+
+def _clocks(trace: Trace) -> list[RunFinding]:
+    client = trace.header.client
+    apart = () if client is None else clocks_apart(client.processes)
+    if client is None or not apart:
+        return []
+    text = (
+        f"the clocks of {len(apart)} of {len(client.processes)} machines are known to "
+        f"{shown_time(max(map(off_by_us, apart)))}, drift included, and not to {shown_time(MOST_US)}: their requests' "
+        "times may be off by so much against the others'. Latencies are each of one clock, and right"
+    )
+    return [
+        RunFinding(
+            kind=CLOCKS,
+            num=sum(each.num_sent or 0 for each in apart),
+            of=sum(each.num_sent or 0 for each in client.processes),
+            text=text,
+        )
+    ]
 
 
 def several_engines(server: ServerInfo, *, num_requests: int) -> Sequence[RunFinding]:

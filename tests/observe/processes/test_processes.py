@@ -240,16 +240,22 @@ def pids(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-async def test_a_process_that_is_killed_is_said_and_what_it_had_finished_is_kept(
+async def test_a_process_that_is_killed_is_said_what_it_had_finished_is_kept_and_the_rest_is_marked(
     tmp_path: Path, pids: list[int]
 ) -> None:
     async with serving() as server:
         server.on_request = lambda request: os.kill(pids[1], signal.SIGKILL) if request.number == 20 else None
         seen = await observed(workload(every(20_000, 40)), server, output=tmp_path / "run", processes=2)
     trace = read_trace(tmp_path / "run")
-    rows = set(trace.column("request_id"))
-    assert {str(row) for row in range(0, 40, 2)} <= rows
-    assert 2 <= len(rows & {str(row) for row in range(1, 40, 2)}) < 12
+    assert list(trace.column("request_id")) == [str(row) for row in range(40)]
+    assert set(statuses(trace)[::2]) == {"ok"}
+    kept = statuses(trace)[1::2].count("ok")
+    assert 2 <= kept < 12
+    assert statuses(trace)[1::2] == ["ok"] * kept + ["aborted"] * (20 - kept)
+    assert trace.column("error_message").iloc[39] == (
+        "its sender was killed (SIGKILL): whether it was sent is not known"
+    )
+    assert seen.num_failed == 20 - kept
     assert seen.fault is not None
     assert seen.fault.startswith("process 2 of 2 was killed (SIGKILL)")
     assert seen.fault in seen.notes

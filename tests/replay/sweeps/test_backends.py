@@ -32,7 +32,7 @@ def test_a_scheduler_that_does_not_answer_is_one_line(
     backend: str, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library = SimpleNamespace(Client=nothing_to_ask, init=nothing_to_ask)
-    monkeypatch.setattr(backends, "_library", lambda *_: library)
+    monkeypatch.setattr(backends, "cluster_library", lambda *_, **__: library)
     address = f"{scheme}127.0.0.1:{closed_port()}"
     with pytest.raises(ConfigError, match=f"--address: got '{address}', expected a scheduler that answers"):
         list(backends.rows_of([], backend=backend, jobs=1, address=address))  # type: ignore[arg-type] # both are one
@@ -43,7 +43,7 @@ def test_what_a_library_cannot_begin_with_is_one_line(backend: str, monkeypatch:
     def fail(**_: object) -> None:
         raise RuntimeError("no such place\n" + "x" * 500)
 
-    monkeypatch.setattr(backends, "_library", lambda *_: SimpleNamespace(Client=fail, init=fail))
+    monkeypatch.setattr(backends, "cluster_library", lambda *_, **__: SimpleNamespace(Client=fail, init=fail))
     with pytest.raises(
         ConfigError, match="--address: got 'auto', expected a scheduler that answers"
     ) as error:

@@ -1,0 +1,1 @@
+"""One load from several machines: the senders of ``observe.processes``, on the workers of a Dask or Ray cluster."""

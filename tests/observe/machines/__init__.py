@@ -1,0 +1,1 @@
+"""Tests of loads that are sent from several machines."""

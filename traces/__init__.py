@@ -152,6 +152,8 @@ if TYPE_CHECKING:
     from traces.trace_summary import Quantity as Quantity
     from traces.trace_summary import Summary as Summary
     from traces.trace_summary import describe_file as describe_file
+    from traces.trace_summary import phase_quantities as phase_quantities
+    from traces.trace_summary import slow_phases as slow_phases
     from traces.trace_summary import summarize_trace as summarize_trace
     from traces.units import counted as counted
     from traces.units import four_digits as four_digits
@@ -216,7 +218,9 @@ _HOMES = homes_of(
         "traces.tables.problems": "Problem",
         "traces.tables.session_tree": "has_tree session_tree waits_for_named",
         "traces.trace": "make_trace select_rows Trace",
-        "traces.trace_summary": "describe_file DescribedFile Quantity summarize_trace Summary",
+        "traces.trace_summary": (
+            "describe_file DescribedFile phase_quantities Quantity slow_phases summarize_trace Summary"
+        ),
         "traces.units": (
             "counted four_digits in_unit or_null parse_seconds shown_time tail_text terminal_width unit_of"
         ),

@@ -400,6 +400,7 @@ def _quantities(summary: Summary) -> list[tuple[str, Quantity, float]]:
         ("TPOT, ms", summary.tpot_us, 1e-3),
         ("queue, ms", summary.queue_us, 1e-3),
         ("dispatch lag, ms", summary.dispatch_lag_us, 1e-3),
+        *((f"{name}, ms", found, 1e-3) for name, found in summary.slow_phases()),
     ]
     return [(name, quantity, scale) for name, quantity, scale in quantities if quantity is not None]
 

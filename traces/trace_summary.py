@@ -15,6 +15,7 @@ from traces.findings.run_findings import findings_of
 from traces.header import Header, RunFinding
 from traces.importers.reading_options import ReadingOptions
 from traces.importers.recorded import parts_at, read_recorded
+from traces.measured.http_phases import RECORDED, SLOW_US, http_phases_us
 from traces.metrics import (
     Float64s,
     cut_short_note,
@@ -65,6 +66,7 @@ class Summary:
     prefix cache finds. ``concurrency``: users of a closed loop. ``imported_from``: the format of the file that a trace
     without outcomes was recorded in (``weka``), where it was not drawn.
     ``findings``: what shows that the numbers are not the server's; their lines are among the notes.
+    ``http_phases_us``: those that requests had.
     ``duration_us``: from the first send to the last event, warm-up left out. Latencies are those of ``traces.metrics``.
     """
 
@@ -98,9 +100,14 @@ class Summary:
     tpot_us: Quantity | None
     queue_us: Quantity | None
     dispatch_lag_us: Quantity | None
+    http_phases_us: Mapping[str, Quantity]
     foreign_columns: tuple[str, ...]
     findings: tuple[RunFinding, ...]
     notes: tuple[str, ...]
+
+    def slow_phases(self) -> list[tuple[str, Quantity]]:
+        """Return the phases of HTTP before the server's answer that took long, with the words for each."""
+        return slow_phases(self.http_phases_us)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +192,7 @@ def summarize_trace(trace: Trace) -> Summary:
         tpot_us=quantity(metrics["tpot_us"]),
         queue_us=quantity(metrics["queue_us"]),
         dispatch_lag_us=_lag(counted, metrics["dispatch_lag_us"]),
+        http_phases_us=phase_quantities(counted),
         foreign_columns=tuple(name for name in trace.table.names if name not in FIELDS),
         findings=findings,
         notes=(
@@ -245,6 +253,29 @@ def quantity(values: Float64s) -> Quantity | None:
         p99=p99,
         max=high,
     )
+
+
+PHASE_NAMES: Final = {
+    "dns": "name look-up",
+    "connect": "TCP connect",
+    "tls": "TLS handshake",
+    "send": "sending a request",
+}
+
+
+def phase_quantities(trace: Trace) -> dict[str, Quantity]:
+    """Return how long each phase of HTTP took over the requests that had it (``traces.measured.http_phases``)."""
+    found = {name: quantity(values) for name, values in http_phases_us(trace).items()}
+    return {name: each for name, each in found.items() if each is not None}
+
+
+def slow_phases(phases: Mapping[str, Quantity]) -> list[tuple[str, Quantity]]:
+    """Return those before the server's answer whose 99th percentile is above a millisecond, by their words."""
+    return [
+        (PHASE_NAMES[name], phases[name])
+        for name in RECORDED
+        if name in phases and phases[name].p99 > SLOW_US
+    ]
 
 
 def _lag(trace: Trace, lag_us: Float64s) -> Quantity | None:

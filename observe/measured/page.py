@@ -275,6 +275,7 @@ def _numbers(load: ServedLoad) -> pages.PageSection:
         ("ITL" if summary.num_events else "mean ITL of a request", summary.itl_us),
         ("E2E", summary.e2e_us),
         ("queue", summary.queue_us),
+        *summary.slow_phases(),
     ):
         if found is not None:
             values = (found.mean, found.p50, found.p90, found.p95, found.p99)

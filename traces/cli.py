@@ -346,7 +346,7 @@ def _said(summary: Summary) -> list[tuple[str, str]]:
         ("duration", _rounded(summary.duration_us, unit="s", scale=1e-6)),
         ("verdict", "OVERLOADED: more is sent than is answered" if is_overloaded else None),
         ("throughput", _per_s(summary.request_throughput)),
-        ("", _rounded(summary.output_token_throughput, unit="output tokens/s")),
+        *_throughput(summary),
         ("closed loop", f"{summary.concurrency:,} users" if summary.concurrency else None),
         ("prefix groups", f"{summary.num_prefix_groups:,}" if summary.num_prefix_groups else None),
         ("sessions", f"{summary.num_sessions:,}{_shape(summary)}" if summary.num_sessions else None),
@@ -365,6 +365,14 @@ def _said(summary: Summary) -> list[tuple[str, str]]:
         ("unknown columns", ", ".join(summary.foreign_columns)),
     ]
     return [(name, text) for name, text in said if text]
+
+
+def _throughput(summary: Summary) -> list[tuple[str, str | None]]:
+    """Return the lines of what came of a request: its tokens, or where it generates none its inputs."""
+    if summary.num_inputs is None:
+        return [("", _rounded(summary.output_token_throughput, unit="output tokens/s"))]
+    inputs = _rounded(summary.input_throughput, unit=f"inputs/s, {summary.num_inputs:,} a request")
+    return [("", inputs), ("", _rounded(summary.prompt_token_throughput, unit="prompt tokens/s"))]
 
 
 def _parts(found: DescribedFile) -> list[AnswerPart]:

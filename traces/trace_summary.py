@@ -67,6 +67,7 @@ class Summary:
     without outcomes was recorded in (``weka``), where it was not drawn.
     ``findings``: what shows that the numbers are not the server's; their lines are among the notes.
     ``http_phases_us``: those that requests had.
+    ``num_inputs``: of each request, where nothing is generated; ``input_throughput``: of these per second.
     ``duration_us``: from the first send to the last event, warm-up left out. Latencies are those of ``traces.metrics``.
     """
 
@@ -94,6 +95,9 @@ class Summary:
     duration_us: int | None
     request_throughput: float | None
     output_token_throughput: float | None
+    prompt_token_throughput: float | None
+    num_inputs: int | None
+    input_throughput: float | None
     ttft_us: Quantity | None
     e2e_us: Quantity | None
     itl_us: Quantity | None
@@ -183,6 +187,7 @@ def summarize_trace(trace: Trace) -> Summary:
         prefix_hit_ceiling_frac=prefix_hit_ceiling_frac(trace),
         duration_us=duration,
         request_throughput=ok * US_PER_S / duration if duration else None,
+        **_read_per_s(counted, duration),
         output_token_throughput=float(tokens_out) * US_PER_S / duration
         if duration and not np.isnan(tokens_out)
         else None,
@@ -202,6 +207,22 @@ def summarize_trace(trace: Trace) -> Summary:
             *metric_notes(counted).lines(),
         ),
     )
+
+
+def _read_per_s(trace: Trace, duration_us: int | None) -> dict[str, Any]:
+    """Return how much of answered prompts the server read: tokens per second, and inputs where nothing is generated."""
+    ok, num_inputs = (
+        finished_ok(trace),
+        None if trace.header.client is None else trace.header.client.num_inputs,
+    )
+    per_s = US_PER_S / duration_us if duration_us else None
+    return {
+        "prompt_token_throughput": None if per_s is None else float(prompt_tokens(trace)[ok].sum()) * per_s,
+        "num_inputs": num_inputs,
+        "input_throughput": None
+        if per_s is None or num_inputs is None
+        else num_inputs * int(ok.sum()) * per_s,
+    }
 
 
 def _session_shape(trace: Trace) -> dict[str, Any]:

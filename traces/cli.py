@@ -26,8 +26,9 @@ from traces.workload.options import WorkloadOptions
 if TYPE_CHECKING:
     from traces.facts.answer import AnswerPart
     from traces.importers.reading_options import ReadingOptions
+    from traces.statistics.quantities import Quantity
     from traces.trace import Trace
-    from traces.trace_summary import DescribedFile, Quantity, Summary
+    from traces.trace_summary import DescribedFile, Summary
     from traces.workload.spec.servegen_data import Cut
 
 trace_app = typer.Typer(

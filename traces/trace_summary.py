@@ -15,7 +15,7 @@ from traces.findings.run_findings import findings_of
 from traces.header import Header, RunFinding
 from traces.importers.reading_options import ReadingOptions
 from traces.importers.recorded import parts_at, read_recorded
-from traces.measured.http_phases import RECORDED, SLOW_US, http_phases_us
+from traces.measured.http_phases import phase_quantities, slow_phases
 from traces.metrics import (
     Float64s,
     cut_short_note,
@@ -28,6 +28,7 @@ from traces.metrics import (
     sent_or_due,
 )
 from traces.schema import FIELDS
+from traces.statistics.quantities import Quantity, quantity
 from traces.strict.arguments import PATH, takes
 from traces.tables.hash_chains import own_hashes
 from traces.tables.session_tree import session_tree
@@ -39,21 +40,6 @@ if TYPE_CHECKING:
 
 US_PER_S = 1_000_000
 SCHEMA_VERSION: Final = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quantity:
-    """How a number is distributed over requests (or tokens): n values, their mean and quantiles."""
-
-    n: int
-    mean: float
-    stdev: float
-    min: float
-    p50: float
-    p90: float
-    p95: float
-    p99: float
-    max: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,48 +241,6 @@ def _prompt_growth(trace: Trace) -> tuple[Quantity | None, int | None]:
 
 def _has_e2e(trace: Trace) -> NDArray[np.bool_]:
     return ~np.isnan(request_latencies(trace)["e2e_us"])
-
-
-def quantity(values: Float64s) -> Quantity | None:
-    """Return the distribution of the values that are not NaN (linear quantiles), None where none is."""
-    values = values[~np.isnan(values)]
-    if len(values) == 0:
-        return None
-    low, p50, p90, p95, p99, high = np.quantile(values, (0.0, 0.5, 0.9, 0.95, 0.99, 1.0)).tolist()
-    return Quantity(
-        n=len(values),
-        mean=float(values.mean()),
-        stdev=float(values.std()),
-        min=low,
-        p50=p50,
-        p90=p90,
-        p95=p95,
-        p99=p99,
-        max=high,
-    )
-
-
-PHASE_NAMES: Final = {
-    "dns": "name look-up",
-    "connect": "TCP connect",
-    "tls": "TLS handshake",
-    "send": "sending a request",
-}
-
-
-def phase_quantities(trace: Trace) -> dict[str, Quantity]:
-    """Return how long each phase of HTTP took over the requests that had it (``traces.measured.http_phases``)."""
-    found = {name: quantity(values) for name, values in http_phases_us(trace).items()}
-    return {name: each for name, each in found.items() if each is not None}
-
-
-def slow_phases(phases: Mapping[str, Quantity]) -> list[tuple[str, Quantity]]:
-    """Return those before the server's answer whose 99th percentile is above a millisecond, by their words."""
-    return [
-        (PHASE_NAMES[name], phases[name])
-        for name in RECORDED
-        if name in phases and phases[name].p99 > SLOW_US
-    ]
 
 
 def _lag(trace: Trace, lag_us: Float64s) -> Quantity | None:

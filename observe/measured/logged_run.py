@@ -52,7 +52,7 @@ def logged_run(load: ServedLoad, *, page: Path) -> LoggedRun:
     known = Secrets.of(environment_secrets(os.environ))
     params = {name: redact_text(known.redact(text))[:_LONGEST] for name, text in _params(header)}
     shown = {name: value for name, value in asdict(load.summary).items() if name not in _NOT_MEASURED}
-    more = {"goodput": load.goodput, "mean_in_flight": load.in_flight}
+    more: dict[str, object] = {"goodput": load.goodput, "mean_in_flight": load.in_flight}
     more |= {
         name: asdict(each) for name in ("power", "probes", "spec_decode") if (each := getattr(header, name))
     }

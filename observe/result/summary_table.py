@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from dataclasses import asdict
+from typing import Any, Final, cast
 
 from observe.result.json_document import ClientSummary, Distribution, ObservedSummary
 from traces import (
@@ -77,14 +78,8 @@ def summary_parts(summary: ObservedSummary) -> list[AnswerPart]:
 def _phase_rows(summary: ObservedSummary) -> list[tuple[str, Distribution, float]]:
     """Return a row for each phase of HTTP before the answer that took long, with how many requests had it."""
     phases = {name: Quantity(**each) for name, each in summary["http_phases_us"].items()}
-    return [
-        (
-            f"{words} of {each.n:,}, ms",
-            Distribution(mean=each.mean, p50=each.p50, p90=each.p90, p95=each.p95, p99=each.p99),
-            1e3,
-        )
-        for words, each in slow_phases(phases)
-    ]
+    shown = [(f"{words} of {each.n:,}, ms", each) for words, each in slow_phases(phases)]
+    return [(name, cast(Distribution, asdict(each)), 1e3) for name, each in shown]
 
 
 def _throughput(summary: ObservedSummary) -> list[tuple[str, str]]:

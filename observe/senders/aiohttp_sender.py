@@ -17,7 +17,6 @@ from observe.senders.exchange import MOST_HEADS, Clock, Exchange, monotonic_ns
 from observe.senders.name_resolution import Resolver, unresolved
 from observe.senders.retry import retry_after_s
 from observe.senders.shortage import is_own_shortage, own_shortage
-from observe.senders.tls import tls_fault, verification
 
 _KEEPALIVE_S = 4.0
 """How long an idle connection is kept: below uvicorn's 5 s, so that the server never closes it first."""
@@ -201,7 +200,7 @@ def open_session(
         ttl_dns_cache=None,  # resolved once for the run
         resolver=resolver or Resolver(),
         keepalive_timeout=_KEEPALIVE_S,
-        ssl=verification(endpoint),
+        ssl=_verification(endpoint),
     )
     return aiohttp.ClientSession(
         connector=connector,
@@ -213,6 +212,15 @@ def open_session(
         trust_env=not endpoint.is_loopback,
         response_class=_Answer,
     )
+
+
+def _verification(endpoint: Endpoint) -> ssl.SSLContext | bool:
+    """Return what the connector takes for ``ssl``; who speaks no TLS loads nothing of it."""
+    if not endpoint.base.startswith("https:"):
+        return True
+    from observe.senders.tls import verification
+
+    return verification(endpoint)
 
 
 async def read_some(content: aiohttp.StreamReader, most: int) -> bytes:
@@ -241,8 +249,10 @@ def describe(fault: BaseException, exchange: Exchange | None = None) -> str:
 
 def _connect_fault(fault: BaseException) -> str | None:
     """Return why no connection came about, or None when one did."""
-    if (refused := tls_fault(fault)) is not None:
-        return refused
+    if isinstance(fault, ssl.SSLError | aiohttp.ClientSSLError) or "[SSL" in repr(fault):
+        from observe.senders.tls import tls_fault
+
+        return tls_fault(fault)
     if isinstance(fault, aiohttp.ClientConnectorDNSError):
         return unresolved(fault.host, fault.os_error)
     if isinstance(fault, aiohttp.ClientConnectorError):

@@ -32,15 +32,13 @@ class TimedHandshake(ssl.SSLObject):
             self.handshake_ns = time.monotonic_ns() - self._since_ns
 
 
-def verification(endpoint: Endpoint) -> ssl.SSLContext | bool:
-    """Return aiohttp's argument ``ssl``: True where there is no TLS, else a context that times its handshakes.
+def verification(endpoint: Endpoint) -> ssl.SSLContext:
+    """Return a context that times its handshakes.
 
     It accepts any certificate where none is to be verified, else those of the authorities that OpenSSL knows by
     default, with those of SSL_CERT_FILE in their place where it is set.
     Raises ConfigError for a file without certificates, which OpenSSL would ignore.
     """
-    if not endpoint.base.startswith("https:"):
-        return True
     context = ssl.create_default_context()
     context.sslobject_class = TimedHandshake
     if not endpoint.verify_tls:

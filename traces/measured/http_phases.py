@@ -7,10 +7,13 @@ up to the time from ``send_time_us`` to ``last_chunk_time_us``; what comes befor
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from traces.statistics.quantities import Quantity, quantity
 
 if TYPE_CHECKING:
     from traces.trace import Trace
@@ -39,3 +42,26 @@ def http_phases_us(trace: Trace) -> dict[str, Float64s]:
     is_ok = trace.cells("status").values == "ok"
     counted = {name: np.where(is_ok, values, np.nan) for name, values in found.items()}
     return {name: values for name, values in counted.items() if np.isfinite(values).any()}
+
+
+PHASE_NAMES: Final = {
+    "dns": "name look-up",
+    "connect": "TCP connect",
+    "tls": "TLS handshake",
+    "send": "sending a request",
+}
+
+
+def phase_quantities(trace: Trace) -> dict[str, Quantity]:
+    """Return how long each phase of HTTP took over the requests that had it."""
+    found = {name: quantity(values) for name, values in http_phases_us(trace).items()}
+    return {name: each for name, each in found.items() if each is not None}
+
+
+def slow_phases(phases: Mapping[str, Quantity]) -> list[tuple[str, Quantity]]:
+    """Return those before the server's answer whose 99th percentile is above a millisecond, by their words."""
+    return [
+        (PHASE_NAMES[name], phases[name])
+        for name in RECORDED
+        if name in phases and phases[name].p99 > SLOW_US
+    ]

@@ -18,6 +18,7 @@ from observe import report_runs
 from observe.measured.logged_run import logged_run
 from tests.calibrate.known_servers import observed, workload
 from tests.test_imports import ROOT
+from tests.wheel import PARTS, ROOMS
 from traces import ServerInfo, write_trace
 
 FOLDER = ROOT / "build" / "trackers"
@@ -111,7 +112,16 @@ def installed(extra: str) -> Path:
     if not python.is_file():
         venv.create(folder, with_pip=True)
         install = [python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
-        subprocess.run([*install, f"{ROOT}[{extra}]"], check=True)
+        source = (
+            FOLDER / "source"
+        )  # a build in the project's own folder would leave a second copy of it there
+        shutil.rmtree(source, ignore_errors=True)
+        source.mkdir()
+        for part in PARTS:
+            shutil.copy(ROOT / part, source)
+        for room in ROOMS:
+            shutil.copytree(ROOT / room, source / room, ignore=shutil.ignore_patterns("__pycache__"))
+        subprocess.run([*install, f"{source}[{extra}]"], check=True)
     return python
 
 

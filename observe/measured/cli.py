@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from traces.console.slo_gate import SloGate
-from traces.errors import ConfigError
 from traces.strict.option_table import option_table, with_option_tables
 from traces.strict.secrets import redact_command
 from traces.strict.tell import say, tell
@@ -47,6 +46,8 @@ class TrackingOptions:
 
     def __post_init__(self) -> None:
         """Refuse a place without a name, at once."""
+        from traces import ConfigError
+
         for option, value in (("--mlflow", self.mlflow), ("--wandb", self.wandb)):
             if value is not None and not value.strip("/ "):
                 raise ConfigError(f"{option}: got {value!r}, expected the name of a place")
@@ -74,7 +75,7 @@ def report(
 ) -> None:
     """Show measured traces as a page: latencies, throughput, requests in flight, over time and over the load."""
     from observe.measured.question import report_runs
-    from traces import parse_slo, write_text
+    from traces import ConfigError, parse_slo, write_text
     from traces.console.slo_gate import NO_LIMITS
     from traces.strict.tell import tell_note
 

@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo test other-processor nightly fuzz lint types docs site browser browser-short explore-picture picture bench validate scoreboard live live-router machines soak conformance-random mutants lock sbom wheel wheel-check release-check clean
+.PHONY: help install demo test other-processor nightly fuzz lint types docs site browser browser-short explore-picture picture bench validate scoreboard live trackers live-router machines soak conformance-random mutants lock sbom wheel wheel-check release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -110,6 +110,9 @@ live: $(STAMP) ## the openai client, vllm bench, guidellm and aiperf against ser
 	$(BIN)/python -m tests.studies.live.agents
 	$(BIN)/python -m tests.studies.live.hybrid
 	$(BIN)/python -m tests.studies.live.kinds
+
+trackers: $(STAMP) ## MLflow and Weights & Biases, each in an environment of its own: a run is logged to a folder and read back
+	$(BIN)/python -m tests.studies.live.trackers
 
 live-router: $(STAMP) ## real routers in front of emulated servers, beside the simulated cluster
 	$(BIN)/python -m tests.studies.live.routers

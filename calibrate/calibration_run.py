@@ -135,6 +135,7 @@ def calibrate(
     Without held-out traces each observed one is simulated in full, fitted on the first half of its requests by
     arrival, and its errors are those of the second half. ``steps``: the server's own; the traces then show the way in.
     """
+    _check_kinds(observed)
     _check_memory([*observed, *holdout])
     options, config = _with_run_to_run(options, [*observed, *holdout], repeats), twin_of(config)
     halves = None if holdout else [first_half(source.trace) for source in observed]
@@ -199,6 +200,20 @@ def _with_lasting(
     busiest = observed[rates.index(max(rates))].trace
     lasting = lasting_rates(busiest, fit.config, kept_up_with(runs, fitted.rate_per_s))
     return replace(fit, config=replace(fit.config, fitted=replace(fitted, lasting=lasting)))
+
+
+def _check_kinds(observed: Sequence[NamedTrace]) -> None:
+    """Raise TraceError where each trace has several answers, or inputs, a request, which are simulated as one."""
+    clients = [(source.name, source.trace.header.client) for source in observed]
+    several = {
+        name: client.several for name, client in clients if client is not None and client.several is not None
+    }
+    if len(several) == len(observed):
+        name, said = next(iter(several.items()))
+        raise TraceError(
+            f"{name}: got {said}, which are simulated as one, expected a trace of one answer to one prompt: a "
+            "fit would take the difference for the server's"
+        )
 
 
 def _check_memory(sources: Sequence[NamedTrace]) -> None:

@@ -20,7 +20,6 @@ from observe.preparation import Preparation, Tell, prepare
 from observe.record.live_trace import LiveTrace
 from observe.record.trace_row import Cell
 from observe.run.dispatch import RunFacts
-from observe.run.early_stop import ErrorRateStop
 from observe.run.preflight import need_descriptors
 from observe.run.run_counts import Progress
 from observe.run.wall_clock import WallClock
@@ -210,7 +209,10 @@ async def _observe(
     live = LiveTrace(path, plan=ready.plan, events=settings.records_events, warmup=settings.warmup)
     progress = Progress(num_planned=len(ready.plan), num_at_once=ready.plan.num_at_once)
     executor = opened(ready, settings, live=live, progress=progress)
-    executor.report_outcomes(ErrorRateStop(settings.max_error_frac, executor.stop).note)
+    if settings.max_error_frac is not None:
+        from observe.run.early_stop import ErrorRateStop
+
+        executor.report_outcomes(ErrorRateStop(settings.max_error_frac, executor.stop).note)
     if watch is not None:
         watch.begin(executor.stop)
         live.on_row = watch.note

@@ -16,7 +16,6 @@ from observe.plan.prompts import Prompts, TokenPrompts
 from observe.plan.request_body import BodyShape
 from observe.plan.send_plan import PREBUILD_BYTES, SendPlan, make_plan
 from observe.plan.too_long import too_long_notes
-from observe.run.warm_up_requests import warm_up
 from observe.senders.request_kinds import KINDS
 from observe.server.http_client import ServerClient
 from observe.server.prometheus_text import Sample
@@ -79,6 +78,8 @@ async def prepare(
 
         workload = as_inputs(workload, settings.api, num_inputs=settings.num_inputs)
     if settings.warmup and not settings.warmup.is_recorded:
+        from observe.run.warm_up_requests import warm_up
+
         tell(f"warming up {_how_long(settings.warmup, len(workload))}")
         await warm_up(workload, settings, prompts=prompts, shape=shape, salt=salt + 1)
     plan = make_plan(

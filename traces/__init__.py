@@ -87,6 +87,8 @@ if TYPE_CHECKING:
     from traces.importers.recorded import read_recorded as read_recorded
     from traces.importers.recorded import reading_notes as reading_notes
     from traces.measured.finish_reasons import failure_status as failure_status
+    from traces.measured.http_phases import phase_quantities as phase_quantities
+    from traces.measured.http_phases import slow_phases as slow_phases
     from traces.measured.stream_shape import SAME_READ_US as SAME_READ_US
     from traces.measured.stream_shape import StreamShape as StreamShape
     from traces.measured.stream_shape import stream_shape as stream_shape
@@ -126,6 +128,7 @@ if TYPE_CHECKING:
     from traces.slo import goodput as goodput
     from traces.slo import meets_slo as meets_slo
     from traces.slo import parse_slo as parse_slo
+    from traces.statistics.quantities import Quantity as Quantity
     from traces.tables.cells import Cells as Cells
     from traces.tables.cells import all_known as all_known
     from traces.tables.cells import cells_where as cells_where
@@ -149,7 +152,6 @@ if TYPE_CHECKING:
     from traces.trace import make_trace as make_trace
     from traces.trace import select_rows as select_rows
     from traces.trace_summary import DescribedFile as DescribedFile
-    from traces.trace_summary import Quantity as Quantity
     from traces.trace_summary import Summary as Summary
     from traces.trace_summary import describe_file as describe_file
     from traces.trace_summary import summarize_trace as summarize_trace
@@ -196,6 +198,7 @@ _HOMES = homes_of(
             "check_load check_recorded CheckedTrace file_at format_of parts_at read_recorded reading_notes"
         ),
         "traces.measured.finish_reasons": "failure_status",
+        "traces.measured.http_phases": "phase_quantities slow_phases",
         "traces.measured.stream_shape": "SAME_READ_US stream_shape StreamShape",
         "traces.metrics": (
             "AS_DRAWN cut_short_note finished_ok has_failed is_from_start latencies_us mean_rate_per_s "
@@ -207,6 +210,7 @@ _HOMES = homes_of(
         "traces.run_slo": "parse_run_slo RunLimit",
         "traces.schema": "EVENT_FIELDS FIELDS",
         "traces.slo": "Attainment Goodput goodput meets_slo MOST_FAILED parse_slo SLO_METRICS",
+        "traces.statistics.quantities": "Quantity",
         "traces.tables.cells": "all_known Cells cells_where",
         "traces.tables.csv_parquet": "write_parquet",
         "traces.tables.event_rules": "request_codes",
@@ -216,7 +220,7 @@ _HOMES = homes_of(
         "traces.tables.problems": "Problem",
         "traces.tables.session_tree": "has_tree session_tree waits_for_named",
         "traces.trace": "make_trace select_rows Trace",
-        "traces.trace_summary": "describe_file DescribedFile Quantity summarize_trace Summary",
+        "traces.trace_summary": "describe_file DescribedFile summarize_trace Summary",
         "traces.units": (
             "counted four_digits in_unit or_null parse_seconds shown_time tail_text terminal_width unit_of"
         ),

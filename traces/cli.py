@@ -26,8 +26,9 @@ from traces.workload.options import WorkloadOptions
 if TYPE_CHECKING:
     from traces.facts.answer import AnswerPart
     from traces.importers.reading_options import ReadingOptions
+    from traces.statistics.quantities import Quantity
     from traces.trace import Trace
-    from traces.trace_summary import DescribedFile, Quantity, Summary
+    from traces.trace_summary import DescribedFile, Summary
     from traces.workload.spec.servegen_data import Cut
 
 trace_app = typer.Typer(
@@ -346,7 +347,7 @@ def _said(summary: Summary) -> list[tuple[str, str]]:
         ("duration", _rounded(summary.duration_us, unit="s", scale=1e-6)),
         ("verdict", "OVERLOADED: more is sent than is answered" if is_overloaded else None),
         ("throughput", _per_s(summary.request_throughput)),
-        ("", _rounded(summary.output_token_throughput, unit="output tokens/s")),
+        *_throughput(summary),
         ("closed loop", f"{summary.concurrency:,} users" if summary.concurrency else None),
         ("prefix groups", f"{summary.num_prefix_groups:,}" if summary.num_prefix_groups else None),
         ("sessions", f"{summary.num_sessions:,}{_shape(summary)}" if summary.num_sessions else None),
@@ -365,6 +366,14 @@ def _said(summary: Summary) -> list[tuple[str, str]]:
         ("unknown columns", ", ".join(summary.foreign_columns)),
     ]
     return [(name, text) for name, text in said if text]
+
+
+def _throughput(summary: Summary) -> list[tuple[str, str | None]]:
+    """Return the lines of what came of a request: its tokens, or where it generates none its inputs."""
+    if summary.num_inputs is None:
+        return [("", _rounded(summary.output_token_throughput, unit="output tokens/s"))]
+    inputs = _rounded(summary.input_throughput, unit=f"inputs/s, {summary.num_inputs:,} a request")
+    return [("", inputs), ("", _rounded(summary.prompt_token_throughput, unit="prompt tokens/s"))]
 
 
 def _parts(found: DescribedFile) -> list[AnswerPart]:
@@ -400,6 +409,7 @@ def _quantities(summary: Summary) -> list[tuple[str, Quantity, float]]:
         ("TPOT, ms", summary.tpot_us, 1e-3),
         ("queue, ms", summary.queue_us, 1e-3),
         ("dispatch lag, ms", summary.dispatch_lag_us, 1e-3),
+        *((f"{name}, ms", found, 1e-3) for name, found in summary.slow_phases()),
     ]
     return [(name, quantity, scale) for name, quantity, scale in quantities if quantity is not None]
 

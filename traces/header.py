@@ -159,6 +159,13 @@ class ClientInfo:
     interrupted: bool | None = None
     notes: tuple[str, ...] = ()
 
+    @property
+    def several(self) -> str | None:
+        """What of a request a simulation has only one of: its answers, its inputs; None where there is one."""
+        if (self.num_choices or 1) > 1:
+            return f"{self.num_choices} answers a prompt"
+        return f"{self.num_inputs} inputs a request" if (self.num_inputs or 1) > 1 else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinding:

@@ -292,6 +292,21 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
         "vtwin",
         "Time spent opening or waiting for a connection; 0 when one was reused.",
     ),
+    _time(
+        "http_dns_us", "vtwin", "Of `connection_wait_us`, looking up the server's name. Empty: no look-up."
+    ),
+    _time(
+        "http_connect_us",
+        "vtwin",
+        "Of `connection_wait_us`, opening the TCP connection. Empty: one was reused.",
+    ),
+    _time("http_tls_us", "vtwin", "Of `connection_wait_us`, the TLS handshake. Empty: none."),
+    _time(
+        "http_send_us",
+        "vtwin",
+        "From `send_time_us` until the client's machine had taken the request's last byte: longer than a moment where "
+        "the server reads slowly.",
+    ),
     _time("first_byte_time_us", "vtwin", "When the first byte of the response came."),
     _text(
         "phase", "vtwin", "Whether the request warmed the server up or counts; empty counts.", choices=PHASES

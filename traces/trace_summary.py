@@ -15,6 +15,7 @@ from traces.findings.run_findings import findings_of
 from traces.header import Header, RunFinding
 from traces.importers.reading_options import ReadingOptions
 from traces.importers.recorded import parts_at, read_recorded
+from traces.measured.http_phases import phase_quantities, slow_phases
 from traces.metrics import (
     Float64s,
     cut_short_note,
@@ -27,6 +28,7 @@ from traces.metrics import (
     sent_or_due,
 )
 from traces.schema import FIELDS
+from traces.statistics.quantities import Quantity, quantity
 from traces.strict.arguments import PATH, takes
 from traces.tables.hash_chains import own_hashes
 from traces.tables.session_tree import session_tree
@@ -41,21 +43,6 @@ SCHEMA_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quantity:
-    """How a number is distributed over requests (or tokens): n values, their mean and quantiles."""
-
-    n: int
-    mean: float
-    stdev: float
-    min: float
-    p50: float
-    p90: float
-    p95: float
-    p99: float
-    max: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """A trace in numbers; None where a value is not known.
 
@@ -65,6 +52,8 @@ class Summary:
     prefix cache finds. ``concurrency``: users of a closed loop. ``imported_from``: the format of the file that a trace
     without outcomes was recorded in (``weka``), where it was not drawn.
     ``findings``: what shows that the numbers are not the server's; their lines are among the notes.
+    ``http_phases_us``: those that requests had.
+    ``num_inputs``: of each request, where nothing is generated; ``input_throughput``: of these per second.
     ``duration_us``: from the first send to the last event, warm-up left out. Latencies are those of ``traces.metrics``.
     """
 
@@ -92,15 +81,23 @@ class Summary:
     duration_us: int | None
     request_throughput: float | None
     output_token_throughput: float | None
+    prompt_token_throughput: float | None
+    num_inputs: int | None
+    input_throughput: float | None
     ttft_us: Quantity | None
     e2e_us: Quantity | None
     itl_us: Quantity | None
     tpot_us: Quantity | None
     queue_us: Quantity | None
     dispatch_lag_us: Quantity | None
+    http_phases_us: Mapping[str, Quantity]
     foreign_columns: tuple[str, ...]
     findings: tuple[RunFinding, ...]
     notes: tuple[str, ...]
+
+    def slow_phases(self) -> list[tuple[str, Quantity]]:
+        """Return the phases of HTTP before the server's answer that took long, with the words for each."""
+        return slow_phases(self.http_phases_us)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +173,7 @@ def summarize_trace(trace: Trace) -> Summary:
         prefix_hit_ceiling_frac=prefix_hit_ceiling_frac(trace),
         duration_us=duration,
         request_throughput=ok * US_PER_S / duration if duration else None,
+        **_read_per_s(counted, duration),
         output_token_throughput=float(tokens_out) * US_PER_S / duration
         if duration and not np.isnan(tokens_out)
         else None,
@@ -185,6 +183,7 @@ def summarize_trace(trace: Trace) -> Summary:
         tpot_us=quantity(metrics["tpot_us"]),
         queue_us=quantity(metrics["queue_us"]),
         dispatch_lag_us=_lag(counted, metrics["dispatch_lag_us"]),
+        http_phases_us=phase_quantities(counted),
         foreign_columns=tuple(name for name in trace.table.names if name not in FIELDS),
         findings=findings,
         notes=(
@@ -194,6 +193,22 @@ def summarize_trace(trace: Trace) -> Summary:
             *metric_notes(counted).lines(),
         ),
     )
+
+
+def _read_per_s(trace: Trace, duration_us: int | None) -> dict[str, Any]:
+    """Return how much of answered prompts the server read: tokens per second, and inputs where nothing is generated."""
+    ok, num_inputs = (
+        finished_ok(trace),
+        None if trace.header.client is None else trace.header.client.num_inputs,
+    )
+    per_s = US_PER_S / duration_us if duration_us else None
+    return {
+        "prompt_token_throughput": None if per_s is None else float(prompt_tokens(trace)[ok].sum()) * per_s,
+        "num_inputs": num_inputs,
+        "input_throughput": None
+        if per_s is None or num_inputs is None
+        else num_inputs * int(ok.sum()) * per_s,
+    }
 
 
 def _session_shape(trace: Trace) -> dict[str, Any]:
@@ -226,25 +241,6 @@ def _prompt_growth(trace: Trace) -> tuple[Quantity | None, int | None]:
 
 def _has_e2e(trace: Trace) -> NDArray[np.bool_]:
     return ~np.isnan(request_latencies(trace)["e2e_us"])
-
-
-def quantity(values: Float64s) -> Quantity | None:
-    """Return the distribution of the values that are not NaN (linear quantiles), None where none is."""
-    values = values[~np.isnan(values)]
-    if len(values) == 0:
-        return None
-    low, p50, p90, p95, p99, high = np.quantile(values, (0.0, 0.5, 0.9, 0.95, 0.99, 1.0)).tolist()
-    return Quantity(
-        n=len(values),
-        mean=float(values.mean()),
-        stdev=float(values.std()),
-        min=low,
-        p50=p50,
-        p90=p90,
-        p95=p95,
-        p99=p99,
-        max=high,
-    )
 
 
 def _lag(trace: Trace, lag_us: Float64s) -> Quantity | None:

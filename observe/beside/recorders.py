@@ -18,7 +18,6 @@ from observe.beside.scrape import (
     scraper_of,
     write_rows,
 )
-from observe.server.engine_log import EngineLog
 from observe.server.http_client import ServerClient
 from observe.server.prometheus_text import Sample
 from observe.server.server_metrics import speaks_vllm
@@ -28,6 +27,7 @@ from traces import companion_file, stem_of
 if TYPE_CHECKING:
     from observe.beside.probes import Prober
     from observe.plan.send_plan import SendPlan
+    from observe.server.engine_log import EngineLog
     from traces import Header
 
 
@@ -46,7 +46,11 @@ class Recorders:
         plan: SendPlan,
         metrics: Sequence[Sample] | None = None,
     ) -> None:
-        self._log = None if settings.engine_log is None else EngineLog(settings.engine_log)
+        self._log: EngineLog | None = None
+        if settings.engine_log is not None:
+            from observe.server.engine_log import EngineLog
+
+            self._log = EngineLog(settings.engine_log)
         self._is_asked_for = settings.scrape_s is not None
         period_s = settings.scrape_s or USUAL_S
         speaks = settings.scrapes_vllm and speaks_vllm(list(metrics or []))

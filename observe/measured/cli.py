@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from traces.console.slo_gate import SloGate
-from traces.strict.option_table import with_option_tables
+from traces.strict.option_table import option_table, with_option_tables
 from traces.strict.secrets import redact_command
 from traces.strict.tell import say, tell
 
@@ -22,6 +22,35 @@ SloOption = Annotated[
         "them counted. Without it the trace's own targets count.",
     ),
 ]
+
+
+@option_table
+class TrackingOptions:
+    """Tools that keep experiments, to which the runs are logged."""
+
+    mlflow: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URI",
+            help="Log each run, its files and the page to MLflow: a server or a folder (vtwin[mlflow]).",
+        ),
+    ] = None
+    wandb: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PROJECT",
+            help="Log each run, its files and the page to Weights & Biases; WANDB_MODE=offline: to the folder wandb "
+            "(vtwin[wandb]).",
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Refuse a place without a name, at once."""
+        from traces import ConfigError
+
+        for option, value in (("--mlflow", self.mlflow), ("--wandb", self.wandb)):
+            if value is not None and not value.strip("/ "):
+                raise ConfigError(f"{option}: got {value!r}, expected the name of a place")
 
 
 @with_option_tables
@@ -41,6 +70,7 @@ def report(
     ] = None,
     slo: SloOption = None,
     *,
+    tracking: TrackingOptions,
     gate: SloGate,
 ) -> None:
     """Show measured traces as a page: latencies, throughput, requests in flight, over time and over the load."""
@@ -57,6 +87,8 @@ def report(
     for line in found.warnings:
         tell(f"warning: {line}")
     say(str(page))
+    for tool, runs in found.log(page, mlflow=tracking.mlflow, wandb=tracking.wandb).items():
+        tell(f"logged to {tool}: {', '.join(runs)}")
     named = {"" if len(found.loads) == 1 else each.name: each.goodput for each in found.loads}
     gate.check(named)
 

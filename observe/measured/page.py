@@ -85,17 +85,22 @@ def _lead(loads: Sequence[ServedLoad]) -> str:
 
 
 def _headlines(load: ServedLoad, slo_us: Mapping[str, float]) -> list[pages.Headline]:
+    generates, summary = load.summary.num_inputs is None, load.summary
+    read = () if generates else (f"{number_text(summary.prompt_token_throughput)} prompt tokens/s",)
     found = [
         pages.Headline(
-            label="Output tokens/s",
-            value=number_text(load.summary.output_token_throughput),
+            label="Output tokens/s" if generates else "Inputs/s",
+            value=number_text(summary.output_token_throughput if generates else summary.input_throughput),
             details=(
-                f"{number_text(load.summary.request_throughput)} requests/s",
+                *read,
+                f"{number_text(summary.request_throughput)} requests/s",
                 f"{number_text(load.in_flight)} in flight on average",
             ),
         )
     ]
     for name, (_, title) in METRICS.items():
+        if not _has(load, name):
+            continue
         limit = slo_us.get(name)
         told = () if limit is None else (f"limit {time_text(limit)}",)
         found.append(
@@ -163,7 +168,7 @@ def _line(places: Floats, values: Floats, mark: str, told: str = "") -> pages.Li
 
 def _throughput_over_load(loads: Sequence[ServedLoad]) -> pages.Markup:
     places, label = _axis(loads)
-    tokens = np.array([each.summary.output_token_throughput or np.nan for each in loads])
+    tokens = np.array([_tokens_per_s(each) or np.nan for each in loads])
     top = float(np.nanmax(tokens)) if np.isfinite(tokens).any() else 1.0
     x, y = (
         pages.linear(0.0, 1.03 * float(places.max()), label=label),
@@ -173,7 +178,19 @@ def _throughput_over_load(loads: Sequence[ServedLoad]) -> pages.Markup:
         _line(places, tokens, "simulated"),
         pages.Dots(x=places, y=tokens, name="run simulated"),
     ]
-    return pages.chart(title="Output tokens per second", x=x, y=y, marks=marks)
+    return pages.chart(title=f"{_tokens_told(loads)} per second", x=x, y=y, marks=marks)
+
+
+def _tokens_per_s(load: ServedLoad) -> float | None:
+    """Return the output tokens per second, or the prompt tokens where nothing is generated."""
+    summary = load.summary
+    return summary.output_token_throughput if summary.num_inputs is None else summary.prompt_token_throughput
+
+
+def _tokens_told(loads: Sequence[ServedLoad]) -> str:
+    """Return whose tokens these are, on an axis for all loads."""
+    kinds = {each.summary.num_inputs is None for each in loads}
+    return "Tokens" if len(kinds) > 1 else "Output tokens" if kinds == {True} else "Prompt tokens"
 
 
 def _loads_table(loads: Sequence[ServedLoad]) -> pages.PageTable:
@@ -186,7 +203,7 @@ def _loads_table(loads: Sequence[ServedLoad]) -> pages.PageTable:
             each.name,
             number_text(each.place),
             number_text(each.summary.request_throughput),
-            number_text(each.summary.output_token_throughput),
+            number_text(_tokens_per_s(each)),
             number_text(each.in_flight),
             *(time_text(each.quantile(name, q)) for name in METRICS for q in QUANTILES),
             *([_within(each)] if judged else []),
@@ -212,6 +229,7 @@ def _of_one(load: ServedLoad, slo_us: Mapping[str, float], *, alone: bool) -> li
     figures = [
         pages.Figure(svg=distribution_picture(_known(load.latencies_us[name]), title, slo_us.get(name)).svg())
         for name, (_, title) in METRICS.items()
+        if _has(load, name)
     ]
     shown = pages.PageSection(
         title="Latencies",
@@ -225,10 +243,16 @@ def _of_one(load: ServedLoad, slo_us: Mapping[str, float], *, alone: bool) -> li
     course = pages.PageSection(
         title=f"Over time{name}",
         anchor=f"time{anchor}",
-        lead=f"A dot is a request, by when it was sent. {throughput_told(load.trace)}",
+        lead="A dot is a request, by when it was sent."
+        + ("" if load.summary.num_inputs is not None else f" {throughput_told(load.trace)}"),
         parts=parts,
     )
     return [shown, course, _numbers(load)] if alone else [course]
+
+
+def _has(load: ServedLoad, metric: str) -> bool:
+    """Return whether a run that generates nothing has this latency; any other run shows all, also what is missing."""
+    return load.summary.num_inputs is None or metric == "e2e"
 
 
 def _known(values: Floats) -> Floats:
@@ -242,11 +266,12 @@ def _course(load: ServedLoad, slo_us: Mapping[str, float]) -> list[pages.Figure]
             svg=dots_picture(load.sent_us, load.latencies_us[name], title, span_us, slo_us.get(name)).svg()
         )
         for name, (_, title) in METRICS.items()
-        if name != "tpot"
+        if name != "tpot" and _has(load, name)
     ]
+    generates = load.summary.num_inputs is None
     return [
         *figures,
-        pages.Figure(svg=throughput_picture(load.trace, span_us).svg()),
+        *([pages.Figure(svg=throughput_picture(load.trace, span_us).svg())] if generates else []),
         pages.Figure(svg=_in_flight(load, span_us)),
         *(pages.Figure(svg=svg) for svg in load.beside.pictures(span_us)),
     ]
@@ -275,6 +300,7 @@ def _numbers(load: ServedLoad) -> pages.PageSection:
         ("ITL" if summary.num_events else "mean ITL of a request", summary.itl_us),
         ("E2E", summary.e2e_us),
         ("queue", summary.queue_us),
+        *summary.slow_phases(),
     ):
         if found is not None:
             values = (found.mean, found.p50, found.p90, found.p95, found.p99)

@@ -33,6 +33,26 @@ class MeasuredRuns:
         """Return the page, which needs no other file; ``command``: what made it, told on it."""
         return page_of(self.loads, self.repeats, slo_us=self.slo_us, command=command)
 
+    def log(self, page: Path, *, mlflow: str | None = None, wandb: str | None = None) -> dict[str, list[str]]:
+        """Log each run with its files and ``page``, which is on disk, and return what each tool names the runs.
+
+        ``mlflow``: a tracking URI or a folder; ``wandb``: ``[ENTITY/]PROJECT``. Raises ConfigError without the
+        library, ServerError where it cannot log.
+        """
+        from observe.measured.logged_run import logged_run
+
+        runs = [logged_run(each, page=page) for each in self.loads]
+        found = {}
+        if mlflow is not None:
+            from observe.measured.mlflow_runs import log_to_mlflow
+
+            found["mlflow"] = log_to_mlflow(runs, mlflow)
+        if wandb is not None:
+            from observe.measured.wandb_runs import log_to_wandb
+
+            found["wandb"] = log_to_wandb(runs, wandb)
+        return found
+
 
 def report_runs(paths: Sequence[Path], *, slo_us: Mapping[str, float] | None = None) -> MeasuredRuns:
     """Return measured runs of one server: one shown in detail, several over their load.

@@ -38,10 +38,13 @@ Floats = NDArray[np.float64]
 class ServedLoad:
     """A run without its warm-up: ``latencies_us`` by metric, NaN where a request has none; ``sent_us`` row for row.
 
+    ``path``: as it was asked for.
+
     ``goodput``: None where neither the user nor the trace sets limits. ``in_flight``: the mean over the run.
     """
 
     name: str
+    path: Path
     trace: Trace
     summary: Summary
     goodput: Goodput | None
@@ -92,6 +95,7 @@ def read_load(path: Path, *, name: str, slo_us: Mapping[str, float]) -> ServedLo
     sent = trace.column("send_time_us").fillna(trace.column("arrival_time_us"))
     return ServedLoad(
         name=name,
+        path=path,
         trace=trace,
         summary=summary,
         goodput=goodput(trace, slo_us or None, duration_us=float(summary.duration_us or 0)),

@@ -46,6 +46,7 @@ OUTCOME_COLUMNS = (
     *("length_capped", "guided", "model", "adapter"),
     *("num_token_reads", "first_chunk_tokens", "reasoning_tokens", "hidden_tokens"),
     *("first_token_early_us", "cancel_time_us", "visible_first_time_us", "num_tool_calls"),
+    *("http_dns_us", "http_connect_us", "http_tls_us", "http_send_us"),
 )
 """The columns of its outcome, and of values sent in place of the workload's own."""
 
@@ -93,9 +94,22 @@ def outcome_cells(
         "cancel_time_us": since_start(request.end_ns) if is_cancelled(failure) else None,
         "visible_first_time_us": since_start(reading.visible_first) if reading.reasoning_tokens else None,
         "num_tool_calls": reading.num_tool_calls or None,
+        **_http_cells(exchange),
         **_stream_cells(reading),
         **_session_cells(request, reading, plan=plan, start_ns=start_ns),
     }
+
+
+def _http_cells(exchange: Exchange) -> dict[str, Cell]:
+    """Return how long the phases of HTTP took that no other column tells, of those that the request had."""
+    sent, dispatched = exchange.sent_ns, exchange.dispatched_ns
+    took = {
+        "http_dns_us": exchange.dns_ns,
+        "http_connect_us": exchange.connect_ns,
+        "http_tls_us": exchange.tls_ns,
+        "http_send_us": None if sent is None or dispatched is None else sent - dispatched,
+    }
+    return {name: None if ns is None else ns // 1000 for name, ns in took.items()}
 
 
 def _stream_cells(reading: Reading) -> dict[str, Cell]:

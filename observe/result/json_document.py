@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from traces import (
     finished_ok,
     goodput,
     metric_notes,
+    phase_quantities,
     pooled_itl_us,
     precision_of,
     prompt_tokens,
@@ -102,10 +103,11 @@ class ObservedSummary(_OfRequests):
     answers that the server's max_model_len cut short. ``wave_us``: from a
     wave's first dispatch to its last token, over the waves all of whose requests are ok. ``findings``: what shows that
     the numbers are not the server's, by kind; their lines are among the notes. Output tokens per second are None where
-    an answer's tokens are not known. ``num_inputs``: of each request, where nothing is generated; ``input_throughput``:
-    of these per second. ``num_choices``: answers to each prompt, None one. ``num_called_tools``: ok answers that called
-    a tool, None where none could. ``ttfo_us``: from sending to the first text that is no reasoning, of answers that
-    have reasoning.
+    an answer's tokens are not known. ``http_phases_us``: dns, connect, tls, send, wait and receive, those that requests
+    had (``traces.measured.http_phases``). ``num_inputs``: of each request, where nothing is generated;
+    ``input_throughput``: of these per second. ``num_choices``: answers to each prompt, None one. ``num_called_tools``:
+    ok answers that called a tool, None where none could. ``ttfo_us``: from sending to the first text that is no
+    reasoning, of answers that have reasoning.
     """
 
     schema_version: int
@@ -128,6 +130,7 @@ class ObservedSummary(_OfRequests):
     itl_us: Distribution
     tpot_us: Distribution
     queue_us: Distribution
+    http_phases_us: dict[str, dict[str, Any]]
     wave_us: Distribution
     p99_precision: Precision
     goodput: Goodput | None
@@ -175,6 +178,7 @@ def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = Non
         itl_us=_distribution(pooled_itl_us(trace)),
         tpot_us=_distribution(metrics["tpot_us"].to_numpy(dtype=np.float64)),
         queue_us=_distribution(trace.column("server_queue_us").to_numpy(dtype=np.float64, na_value=np.nan)),
+        http_phases_us={name: asdict(each) for name, each in phase_quantities(trace).items()},
         wave_us=_distribution(wave_us(trace)),
         p99_precision=_precision(trace, metrics),
         goodput=goodput(trace, slo_us, duration_us=duration_us),

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from dataclasses import asdict
+from typing import Any, Final, cast
 
 from observe.result.json_document import ClientSummary, Distribution, ObservedSummary
-from traces import AS_DRAWN, OVERLOADED, Attainment, Goodput, four_digits, precision_rows, tail_text
+from traces import (
+    AS_DRAWN,
+    OVERLOADED,
+    Attainment,
+    Goodput,
+    Quantity,
+    four_digits,
+    precision_rows,
+    slow_phases,
+    tail_text,
+)
 from traces.facts import AlignedRows, AnswerPart, TermRows, terminal_lines
 
 _SHOWN_ERRORS = 5
@@ -52,13 +63,23 @@ def summary_parts(summary: ObservedSummary) -> list[AnswerPart]:
     ]
     errors = [f"  {count:,} times: {message}" for message, count in _most_common(summary["errors"])]
     lengths = [(name.replace("_", " "), summary[name]) for name in _LENGTHS]
-    shown = [(name, values, 1e3) for name, values in rows] + [(name, values, 1.0) for name, values in lengths]
-    shown = [each for each in shown if each[1]["mean"] is not None]
+    shown = [
+        *((name, values, 1e3) for name, values in rows),
+        *((name, values, 1.0) for name, values in lengths),
+    ]
+    shown = [each for each in shown if each[1]["mean"] is not None] + _phase_rows(summary)
     label = max((len(name) for name, _, _ in shown), default=0)
     head = ["", "mean", "p50", "p90", "p95", "p99"]
     figures = AlignedRows([head, *(_row(*each) for each in shown)], [-label, *[_COLUMN] * 5])
     known = precision_rows(summary["p99_precision"])
     return [TermRows(facts), *errors, figures, *([TermRows(known)] if known else [])]
+
+
+def _phase_rows(summary: ObservedSummary) -> list[tuple[str, Distribution, float]]:
+    """Return a row for each phase of HTTP before the answer that took long, with how many requests had it."""
+    phases = {name: Quantity(**each) for name, each in summary["http_phases_us"].items()}
+    shown = [(f"{words} of {each.n:,}, ms", each) for words, each in slow_phases(phases)]
+    return [(name, cast(Distribution, asdict(each)), 1e3) for name, each in shown]
 
 
 def _throughput(summary: ObservedSummary) -> list[tuple[str, str]]:

@@ -13,7 +13,6 @@ from itertools import islice, pairwise
 from observe.plan.chains import Chain
 from observe.plan.conversations import Conversation, Replies
 from observe.plan.send_plan import SendPlan
-from observe.run.branching_session import SessionUnderWay
 from observe.run.in_flight_counts import InFlightCounter
 from observe.run.pacer import Pacer
 from observe.run.run_counts import Progress
@@ -214,6 +213,8 @@ class LoadRun:
 
     async def _begin_sessions(self, chains: Iterator[Chain]) -> None:
         """Open loop of sessions that branch: each is begun ahead of its first request."""
+        from observe.run.branching_session import SessionUnderWay
+
         for chain in chains:
             first_ns = min(self._planned_ns(row) for row in self._plan.begins_of(chain))
             await self._pacer.until(first_ns - _BEGIN_AHEAD_NS)
@@ -221,6 +222,8 @@ class LoadRun:
 
     async def _be_user_of_trees(self, chains: Iterator[Chain]) -> None:
         """Act as one user of a closed loop: go through one session after another."""
+        from observe.run.branching_session import SessionUnderWay
+
         begin_ns = self._start_ns
         for chain in chains:
             row = self._plan.begins_of(chain)[0]

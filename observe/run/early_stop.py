@@ -11,9 +11,9 @@ _ENOUGH = 20
 
 
 class ErrorRateStop:
-    """Calls ``stop`` with the reason once more than ``most_frac`` of the last outcomes are failures; None: never."""
+    """Calls ``stop`` with the reason once more than ``most_frac`` of the last outcomes are failures."""
 
-    def __init__(self, most_frac: float | None, stop: Callable[[str], None]) -> None:
+    def __init__(self, most_frac: float, stop: Callable[[str], None]) -> None:
         self._most_frac = most_frac
         self._stop = stop
         self._failed: deque[bool] = deque(maxlen=_WINDOW)
@@ -21,7 +21,7 @@ class ErrorRateStop:
 
     def note(self, ok: bool) -> None:
         """Take the outcome of a request."""
-        if self._most_frac is None or self._pulled:
+        if self._pulled:
             return
         self._failed.append(not ok)
         number, failed = len(self._failed), sum(self._failed)

@@ -18,9 +18,10 @@ import numpy as np
 import orjson
 
 from observe.observation import Display, Observation, observe_with
+from observe.selfcheck.reference_server import CHAT_TOKENS
 from observe.senders.endpoint import parse_endpoint
 from observe.server.http_client import ServerClient
-from observe.settings import Settings
+from observe.settings import Settings, TextSource
 from traces import ClosedLoop, Header, ServerError, make_trace
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 TOKENS = 128
 PROMPT_TOKENS = 128
+_NUM_TEXTS = 500
 _START_S = 30.0
 _LOOK_EVERY_S = 0.1
 
@@ -79,15 +81,31 @@ class ReferenceClient:
         gap_us: int = 5_000,
         coalesced: bool = False,
         processes: int = 1,
+        texts: bool = False,
+        image_side: int | None = None,
     ) -> Checked:
-        """Observe ``workload`` with answers due at the set times (see ``Behaviour``)."""
+        """Observe ``workload`` with answers due at the set times (see ``Behaviour``).
+
+        ``texts``: prompts are those of a data set; ``image_side``: the workload's images are sent, in chats.
+        """
         asked = {"first_us": first_us, "gap_us": gap_us, "coalesced": coalesced}
         await self._ask("/_behave", orjson.dumps(asked))
         stretches: list[RunCost] = []
         with tempfile.TemporaryDirectory(prefix="vtwin-selfcheck-") as folder:
+            source = (
+                TextSource(path=_written_texts(Path(folder)), seed=1, drawn_outputs=True) if texts else None
+            )
+            settings = Settings(
+                endpoint=self._endpoint,
+                api="completions" if image_side is None else "chat",
+                probe=False,
+                processes=processes,
+                texts=source,
+                image_side=image_side,
+            )
             observation = await observe_with(
                 workload,
-                Settings(endpoint=self._endpoint, probe=False, processes=processes),
+                settings,
                 output=Path(folder) / "run",
                 display=_timing(stretches),
             )
@@ -135,10 +153,27 @@ def users(concurrency: int, number: int, *, tokens: int = TOKENS, prompt: int = 
     )
 
 
-def poisson(rate_per_s: float, number: int, *, tokens: int) -> Trace:
-    """Return an open loop of ``number`` requests, the same at every call."""
+def poisson(rate_per_s: float, number: int, *, tokens: int, image_tokens: int = 0) -> Trace:
+    """Return an open loop of ``number`` requests, the same at every call; with an image each, no two alike."""
     gaps = np.random.Generator(np.random.PCG64(20)).exponential(1e6 / rate_per_s, size=number)
-    return _workload([int(due) for due in np.cumsum(gaps)], tokens=tokens, prompt=PROMPT_TOKENS, loop=None)
+    arrivals = [int(due) for due in np.cumsum(gaps)]
+    prompt = CHAT_TOKENS if image_tokens else PROMPT_TOKENS
+    drawn = _workload(arrivals, tokens=tokens, prompt=prompt, loop=None)
+    if not image_tokens:
+        return drawn
+    images = [f"0:{image_tokens}:{row}" for row in range(number)]
+    return drawn.with_columns(image_tokens=[image_tokens] * number, images=images)
+
+
+def _written_texts(folder: Path) -> Path:
+    """Write a data set of texts of some hundred words, the same at every call, and return its file."""
+    lengths = np.random.Generator(np.random.PCG64(21)).integers(50, 200, size=_NUM_TEXTS)
+    rows = [
+        orjson.dumps({"prompt": f"{place} " + "word " * int(words)}) for place, words in enumerate(lengths)
+    ]
+    file = folder / "texts.jsonl"
+    file.write_bytes(b"\n".join(rows))
+    return file
 
 
 def _workload(

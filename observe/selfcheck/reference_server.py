@@ -23,6 +23,7 @@ from observe.run.pacer import make_alarm
 from observe.senders.exchange import monotonic_ns
 
 MODEL = "truth"
+CHAT_TOKENS = 256
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
@@ -77,7 +78,7 @@ class StreamedAnswer:
         asked = orjson.loads(body)
         self._server = server
         self._transport = transport
-        self._chunks = chunks_of(len(asked["prompt"]), asked["max_tokens"])
+        self._chunks = chunks_of(_num_tokens(asked), asked["max_tokens"], chat="messages" in asked)
         self._next = 0
         behaviour = server.behaviour
         first_ns = monotonic_ns() + behaviour.first_us * 1000
@@ -104,19 +105,28 @@ class StreamedAnswer:
         self._server.at(log.first_due_ns + self._next * self._gap_ns, self)
 
 
+def _num_tokens(asked: dict[str, object]) -> int:
+    """Return what a prompt counts: its ids, its words, and for a chat, whatever it shows, always as much."""
+    prompt = asked.get("prompt")
+    if isinstance(prompt, str):
+        return len(prompt.split())
+    return len(prompt) if isinstance(prompt, list) else CHAT_TOKENS
+
+
 @lru_cache(maxsize=256)
-def chunks_of(prompt: int, tokens: int) -> tuple[bytes, ...]:
+def chunks_of(prompt: int, tokens: int, *, chat: bool = False) -> tuple[bytes, ...]:
     """Return one HTTP chunk per token, as vLLM words it; usage, [DONE] and the end go with the last."""
-    events = [_event(prompt, done, whole=done == tokens) for done in range(1, tokens + 1)]
+    events = [_event(prompt, done, whole=done == tokens, chat=chat) for done in range(1, tokens + 1)]
     usage = _usage(prompt, tokens)
     closing = {"id": "cmpl-1", "object": "text_completion", "model": MODEL, "choices": [], "usage": usage}
     events[-1] += _chunk(b"data: %b\n\n" % orjson.dumps(closing)) + _chunk(b"data: [DONE]\n\n") + _chunk(b"")
     return tuple(events)
 
 
-def _event(prompt: int, done: int, *, whole: bool) -> bytes:
+def _event(prompt: int, done: int, *, whole: bool, chat: bool) -> bytes:
     reason = "length" if whole else None
-    choice = {"index": 0, "text": " word", "logprobs": None, "finish_reason": reason, "stop_reason": None}
+    said: dict[str, object] = {"delta": {"content": " word"}} if chat else {"text": " word"}
+    choice = {"index": 0, **said, "logprobs": None, "finish_reason": reason, "stop_reason": None}
     event = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": MODEL, "choices": [choice]}
     return _chunk(b"data: %b\n\n" % orjson.dumps(event | {"usage": _usage(prompt, done)}))
 
@@ -153,7 +163,7 @@ class Speaking(asyncio.Protocol):
             self._answer(head.split(b" ", 2)[1].decode(), fields.get(b"x-request-id", b"").decode(), body)
 
     def _answer(self, path: str, name: str, body: bytes) -> None:
-        if path == "/v1/completions":
+        if path in ("/v1/completions", "/v1/chat/completions"):
             StreamedAnswer(self._server, self._transport, name=name, body=body)
             return
         said: object = None

@@ -7,7 +7,8 @@ import platform
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, TypedDict
 
@@ -20,6 +21,10 @@ from traces import tool_version
 SCHEMA_VERSION = 1
 _FULL_REQUESTS, _QUICK_REQUESTS = 6000, 600
 _RATE = 200.0
+_IMAGE_RATE = 50.0
+_IMAGE_SIDE = 28
+"""Pixels of a token's square, as Qwen2-VL has them: 64 tokens are 224 pixels square."""
+_IMAGE_TOKENS = 64
 _RATES = (250, 500, 1000, 2000, 4000, 8000)
 _STREAMS = (64, 128, 256, 512, 1024, 2048)
 _STREAM_GAP_US = 20_000
@@ -124,6 +129,7 @@ async def examine(
     number = _QUICK_REQUESTS if quick else _FULL_REQUESTS
     tell(f"{number:,} requests at {_RATE:g}/s, {number / _RATE:.0f} s")
     paced = await server.check(poisson(_RATE, number, tokens=8))
+    kinds = await _kinds(server, number=number // 4, tell=tell)
     memory = await _memory(server, quick=quick, tell=tell)
     together = await _together(server, processes, quick=quick, tell=tell) if processes > 1 else ()
     rate, rate_note = await _climb(server, _RATES, load=_rate_load, tell=tell, unit="requests/s")
@@ -133,7 +139,8 @@ async def examine(
         figures=(
             *_costs(packets, whole, names=COST_NAMES, peers="40 (vllm bench) to 370 (guidellm)"),
             *_stamp_errors(stamps),
-            *_pacing(paced, number=number),
+            *_pacing(paced, number=number, load=f"{_RATE:g} requests/s"),
+            *kinds,
             memory,
             *together,
             MeasuredFigure(name="highest rate sustained", value=rate, unit="requests/s"),
@@ -219,6 +226,29 @@ async def _together(
     return _costs(packets, whole, names=names)
 
 
+async def _kinds(
+    server: ReferenceClient, *, number: int, tell: Callable[[str], None]
+) -> tuple[MeasuredFigure, ...]:
+    """Return pacing and stamps of requests that take more to send: texts of a data set, chats with an image each."""
+    tell(f"{number:,} texts at {_RATE:g}/s")
+    texts = await server.check(poisson(_RATE, number, tokens=8), texts=True)
+    found = _of_kind(texts, number=number, kind="texts", rate=_RATE)
+    if find_spec("PIL") is None:
+        tell("no images: they need the extra, pip install 'vtwin[images]'")
+        return found
+    number //= 4
+    tell(f"{number:,} chats with an image at {_IMAGE_RATE:g}/s")
+    workload = poisson(_IMAGE_RATE, number, tokens=8, image_tokens=_IMAGE_TOKENS)
+    images = await server.check(workload, image_side=_IMAGE_SIDE)
+    return (*found, *_of_kind(images, number=number, kind="images", rate=_IMAGE_RATE))
+
+
+def _of_kind(checked: Checked, *, number: int, kind: str, rate: float) -> tuple[MeasuredFigure, ...]:
+    pacing = _pacing(checked, number=number, load=f"{kind}, {rate:g} requests/s")
+    rows = [*(replace(each, peers="") for each in pacing), *_stamp_errors(checked)[:2]]
+    return (rows[0], *(replace(each, name=f"  {kind}: {each.name.strip()}", peers="") for each in rows[1:]))
+
+
 def _stamp_errors(checked: Checked) -> tuple[MeasuredFigure, ...]:
     first, last = np.abs(checked.first_error_us) / 1e3, np.abs(checked.last_error_us) / 1e3
     peers = "TTFT 2 to 60 times too high"
@@ -232,7 +262,7 @@ def _stamp_errors(checked: Checked) -> tuple[MeasuredFigure, ...]:
     )
 
 
-def _pacing(checked: Checked, *, number: int) -> tuple[MeasuredFigure, ...]:
+def _pacing(checked: Checked, *, number: int, load: str) -> tuple[MeasuredFigure, ...]:
     client = checked.trace.header.client
     assert client is not None  # noqa: S101  an observed trace has one
     sent = abs((client.num_sent or 0) / number - 1)
@@ -240,7 +270,7 @@ def _pacing(checked: Checked, *, number: int) -> tuple[MeasuredFigure, ...]:
     lag_ms = client.own_lag_us.get("p99", float("nan")) / 1e3
     return (
         MeasuredFigure(
-            name=f"{_RATE:g} requests/s: number sent off by",
+            name=f"{load}: number sent off by",
             value=sent * 100,
             unit="%",
             bar=1,

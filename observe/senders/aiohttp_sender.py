@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
+from aiohttp.abc import AbstractStreamWriter
 from aiohttp.connector import Connection
 
 from observe.senders.endpoint import Endpoint
@@ -16,7 +17,6 @@ from observe.senders.exchange import MOST_HEADS, Clock, Exchange, monotonic_ns
 from observe.senders.name_resolution import Resolver, unresolved
 from observe.senders.retry import retry_after_s
 from observe.senders.shortage import is_own_shortage, own_shortage
-from observe.senders.tls import tls_fault, verification
 
 _KEEPALIVE_S = 4.0
 """How long an idle connection is kept: below uvicorn's 5 s, so that the server never closes it first."""
@@ -59,6 +59,27 @@ class _Answer(aiohttp.ClientResponse):
             del protocol.read
 
 
+class _Body(aiohttp.BytesPayload):
+    """A request's body, which stamps when it is dispatched, when all of it has been sent, and the handshake before."""
+
+    def __init__(self, exchange: Exchange, clock: Clock) -> None:
+        super().__init__(exchange.body)
+        self._exchange = exchange
+        self._clock = clock
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        """Write the body, return when the machine has taken its last byte."""
+        exchange, transport = self._exchange, writer.transport
+        if transport is not None:
+            transport.set_write_buffer_limits(high=0)  # drained is then sent
+            if exchange.connect_ns is not None:
+                exchange.note_handshake(getattr(transport.get_extra_info("ssl_object"), "handshake_ns", None))
+        exchange.dispatched_ns = self._clock()
+        await super().write_with_length(writer, content_length)
+        await writer.drain()
+        exchange.sent_ns = self._clock()
+
+
 class AiohttpSender:
     """Sends over plain HTTP or TLS, through the environment's proxy unless the server is this machine."""
 
@@ -70,7 +91,8 @@ class AiohttpSender:
         self._url = endpoint.url(path)
         self._headers = endpoint.all_headers()
         self._clock = clock
-        self._session = open_session(endpoint, traces=[self._stamping()])
+        self._resolver = Resolver(clock=clock)
+        self._session = open_session(endpoint, traces=[self._stamping()], resolver=self._resolver)
 
     async def send(self, exchange: Exchange) -> None:
         """Send one request, stamp what comes back, and read its body to the end (see ``Sender``)."""
@@ -80,7 +102,7 @@ class AiohttpSender:
         try:
             async with self._session.post(
                 self._url,
-                data=exchange.body,
+                data=_Body(exchange, self._clock),
                 headers=headers,
                 trace_request_ctx=exchange,
                 allow_redirects=False,  # a redirect would be timed as the server's
@@ -127,7 +149,7 @@ class AiohttpSender:
         return self._endpoint.redact(f"HTTP {status}: {said}" if said else f"HTTP {status} without a body")
 
     def _stamping(self) -> aiohttp.TraceConfig:
-        """Return the hooks that stamp connection waits and the dispatch, just before the body is written."""
+        """Return the hooks that stamp how long a request waits for its connection."""
         clock = self._clock
         hooks = aiohttp.TraceConfig()
 
@@ -136,15 +158,13 @@ class AiohttpSender:
 
         async def end_wait(_: object, context: SimpleNamespace, __: object) -> None:
             exchange: Exchange = context.trace_request_ctx
-            exchange.connection_wait_ns += clock() - context.waiting_since
-
-        async def dispatched(_: object, context: SimpleNamespace, __: object) -> None:
-            exchange: Exchange = context.trace_request_ctx
-            exchange.dispatched_ns = clock()
+            took_ns = clock() - context.waiting_since
+            exchange.connection_wait_ns += took_ns
+            exchange.dns_ns = self._resolver.found_after(context.waiting_since)
+            exchange.connect_ns = took_ns - (exchange.dns_ns or 0)
 
         hooks.on_connection_create_start.append(begin_wait)
         hooks.on_connection_create_end.append(end_wait)
-        hooks.on_request_chunk_sent.append(dispatched)
         return hooks
 
 
@@ -168,15 +188,19 @@ def _end_with_connection(response: aiohttp.ClientResponse) -> None:
 
 
 def open_session(
-    endpoint: Endpoint, *, traces: list[aiohttp.TraceConfig] | None = None, total_s: float | None = None
+    endpoint: Endpoint,
+    *,
+    traces: list[aiohttp.TraceConfig] | None = None,
+    resolver: Resolver | None = None,
+    total_s: float | None = None,
 ) -> aiohttp.ClientSession:
     """Return a session with no limit on connections, nor on time but ``total_s``. Needs a running loop."""
     connector = aiohttp.TCPConnector(
         limit=0,
         ttl_dns_cache=None,  # resolved once for the run
-        resolver=Resolver(),
+        resolver=resolver or Resolver(),
         keepalive_timeout=_KEEPALIVE_S,
-        ssl=verification(endpoint),
+        ssl=_verification(endpoint),
     )
     return aiohttp.ClientSession(
         connector=connector,
@@ -188,6 +212,15 @@ def open_session(
         trust_env=not endpoint.is_loopback,
         response_class=_Answer,
     )
+
+
+def _verification(endpoint: Endpoint) -> ssl.SSLContext | bool:
+    """Return what the connector takes for ``ssl``; who speaks no TLS loads nothing of it."""
+    if not endpoint.base.startswith("https:"):
+        return True
+    from observe.senders.tls import verification
+
+    return verification(endpoint)
 
 
 async def read_some(content: aiohttp.StreamReader, most: int) -> bytes:
@@ -216,8 +249,10 @@ def describe(fault: BaseException, exchange: Exchange | None = None) -> str:
 
 def _connect_fault(fault: BaseException) -> str | None:
     """Return why no connection came about, or None when one did."""
-    if (refused := tls_fault(fault)) is not None:
-        return refused
+    if isinstance(fault, ssl.SSLError | aiohttp.ClientSSLError) or "[SSL" in repr(fault):
+        from observe.senders.tls import tls_fault
+
+        return tls_fault(fault)
     if isinstance(fault, aiohttp.ClientConnectorDNSError):
         return unresolved(fault.host, fault.os_error)
     if isinstance(fault, aiohttp.ClientConnectorError):

@@ -101,6 +101,8 @@ class Connection:
         try:
             while self._unsent:
                 self._unsent = self._unsent[self._sock.send(self._unsent) :]
+            if self._exchange is not None:
+                self._exchange.sent_ns = self._clock()
         except (BlockingIOError, InterruptedError):
             if not self._awaits_room:
                 self._awaits_room = True

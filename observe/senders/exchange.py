@@ -90,6 +90,8 @@ class Exchange:
     and when they arrived; nothing is parsed before the end. ``ready_ns``: when the attempt was free to go.
     ``polled``: of reads with several events, by their place, until when the loop had surely read all that had come: the
     kernel stamps a read's last byte, and of a busy client's read the first event may have come as early as that.
+    ``dns_ns``, ``connect_ns``, ``tls_ns``: how long a new connection's name, TCP and TLS took, None of what it had not;
+    ``sent_ns``: when the machine had taken the request's last byte.
     A failure keeps what came before it. ``num_bytes`` and ``num_lines`` count the blobs, against ``limit``;
     ``num_held_bytes`` is this one's part of ``held``, until ``let_go``. ``watch`` sees each read as it comes.
     """
@@ -99,7 +101,11 @@ class Exchange:
     body: bytes = b""
     headers: tuple[tuple[str, str], ...] = ()
     dispatched_ns: int | None = None
+    sent_ns: int | None = None
     connection_wait_ns: int = 0
+    dns_ns: int | None = None
+    connect_ns: int | None = None
+    tls_ns: int | None = None
     first_byte_ns: int | None = None
     http_status: int | None = None
     retry_after_s: float | None = None
@@ -119,6 +125,11 @@ class Exchange:
         """Record why the request has no answer; the first reason stands."""
         if self.failure is None:
             self.failure = ExchangeFailure(status=status, message=one_line(message), is_clients=is_clients)
+
+    def note_handshake(self, took_ns: int | None) -> None:
+        """Take a new connection's TLS handshake, None where it had none, out of the time of its TCP connection."""
+        if took_ns is not None and self.connect_ns is not None:
+            self.tls_ns, self.connect_ns = took_ns, max(self.connect_ns - took_ns, 0)
 
     def take(self, blob: bytes, stamp: int) -> None:
         """Keep the bytes of one read."""

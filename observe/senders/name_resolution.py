@@ -7,11 +7,14 @@ ends; here it is a thread that the run does not wait for.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
 import threading
 from contextlib import suppress
 
 from aiohttp.abc import AbstractResolver, ResolveResult
+
+from observe.senders.exchange import Clock, monotonic_ns
 
 LONGEST_S = 10.0
 """Two tries of 5 s: what glibc gives one name server by default (resolv.conf(5))."""
@@ -25,9 +28,14 @@ class ResolverSilentError(socket.gaierror):
 
 
 class Resolver(AbstractResolver):
-    """Looks up each name once; the answer is kept for good, a failure until the next request."""
+    """Looks up each name once; the answer is kept for good, a failure until the next request.
 
-    def __init__(self, *, longest_s: float = LONGEST_S) -> None:
+    ``last_found_ns``: when the latest name was found, None before; an address is no name.
+    """
+
+    def __init__(self, *, longest_s: float = LONGEST_S, clock: Clock = monotonic_ns) -> None:
+        self.last_found_ns: int | None = None
+        self._clock = clock
         self._longest_s = longest_s
         self._asked: dict[tuple[str, int, int], asyncio.Future[list[Address]]] = {}
 
@@ -36,7 +44,7 @@ class Resolver(AbstractResolver):
         key = (host, port, family)
         if key not in self._asked:
             self._asked[key] = _look_up(host, port, family)
-            self._asked[key].add_done_callback(lambda asked: self._forget_failure(key, asked))
+            self._asked[key].add_done_callback(lambda asked: self._note(key, asked))
         try:
             return await asyncio.wait_for(asyncio.shield(self._asked[key]), self._longest_s)
         except TimeoutError:
@@ -64,9 +72,25 @@ class Resolver(AbstractResolver):
         """Forget all answers."""
         self._asked.clear()
 
-    def _forget_failure(self, key: tuple[str, int, int], asked: asyncio.Future[list[Address]]) -> None:
+    def found_after(self, since_ns: int) -> int | None:
+        """Return how long after ``since_ns`` the latest name was found, ns; None if no look-up was under way then."""
+        found = self.last_found_ns
+        return None if found is None or found <= since_ns else found - since_ns
+
+    def _note(self, key: tuple[str, int, int], asked: asyncio.Future[list[Address]]) -> None:
+        """Forget a failure; note when a name was found."""
         if asked.cancelled() or asked.exception() is not None:
             self._asked.pop(key, None)
+        elif not _is_address(key[0]):
+            self.last_found_ns = self._clock()
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
 
 
 def unresolved(host: str, fault: BaseException) -> str:

@@ -39,7 +39,7 @@ class SocketSender:
         self._clock = clock
         self._receiver = Receiver(clock=clock, kernel=kernel_stamps)
         self._idle: list[Connection] = []
-        self._resolver = Resolver()
+        self._resolver = Resolver(clock=clock)
         self._addresses: list[Address] = []
 
     @property
@@ -99,6 +99,8 @@ class SocketSender:
         loop = asyncio.get_running_loop()
         if not self._addresses:
             self._addresses = await self._resolver.addresses(self._host, self._port)
+            exchange.dns_ns = self._resolver.found_after(since)
+        connecting_since = self._clock()
         for family, address in list(self._addresses):
             sock = socket.socket(family, socket.SOCK_STREAM)
             try:
@@ -115,7 +117,9 @@ class SocketSender:
                 sock.close()
                 raise
             self._addresses = [(family, address)]  # the one that answers, for the rest of the run
-            exchange.connection_wait_ns += self._clock() - since
+            now = self._clock()
+            exchange.connect_ns = now - connecting_since
+            exchange.connection_wait_ns += now - since
             return Connection(sock, self._receiver, clock=self._clock)
         raise AssertionError("a host that resolves has an address")
 

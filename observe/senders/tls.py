@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import ssl
+import time
 
 from observe.senders.endpoint import Endpoint
 from traces import ConfigError
@@ -16,17 +17,33 @@ _REASON = re.compile(r"\[SSL: (\w+)\]")
 _PLAIN = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 
 
-def verification(endpoint: Endpoint) -> ssl.SSLContext | bool:
-    """Return aiohttp's argument ``ssl``: False accepts any certificate, True where there is no TLS.
+class TimedHandshake(ssl.SSLObject):
+    """One connection's TLS. ``handshake_ns``: how long its handshake took, None until it is over."""
 
-    Else the authorities that OpenSSL knows by default, with those of SSL_CERT_FILE in their place where it is set.
+    handshake_ns: int | None = None
+    _since_ns: int | None = None
+
+    def do_handshake(self) -> None:
+        """Go on with the handshake. Raises SSLWantReadError while the other side has to."""
+        if self._since_ns is None:
+            self._since_ns = time.monotonic_ns()
+        super().do_handshake()
+        if self.handshake_ns is None:
+            self.handshake_ns = time.monotonic_ns() - self._since_ns
+
+
+def verification(endpoint: Endpoint) -> ssl.SSLContext:
+    """Return a context that times its handshakes.
+
+    It accepts any certificate where none is to be verified, else those of the authorities that OpenSSL knows by
+    default, with those of SSL_CERT_FILE in their place where it is set.
     Raises ConfigError for a file without certificates, which OpenSSL would ignore.
     """
-    if not endpoint.verify_tls:
-        return False
-    if not endpoint.base.startswith("https:"):
-        return True
     context = ssl.create_default_context()
+    context.sslobject_class = TimedHandshake
+    if not endpoint.verify_tls:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return context
     # From Python 3.13 on it refuses what curl takes: an authority as `openssl req -x509` makes one, without key usage.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if named := os.environ.get(CA_VARIABLE):

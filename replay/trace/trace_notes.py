@@ -71,14 +71,13 @@ def _priority_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
 def _several_notes(trace: Trace) -> tuple[str, ...]:
     """Return what is simulated as one where a request has several answers, or inputs."""
     client = trace.header.client
-    if client is None or trace.header.mode != "real":
+    several = None if client is None or trace.header.mode != "real" else client.several
+    if several is None:
         return ()
-    if (client.num_choices or 1) > 1:
-        said = f"{client.num_choices} answers a prompt: each request is simulated with one as long as all together"
-        return (f"{said}, and its TPOT and E2E are not comparable",)
-    if (client.num_inputs or 1) > 1:
-        return (f"{client.num_inputs} inputs a request: simulated as one prompt as long as all together",)
-    return ()
+    if "inputs" in several:
+        return (f"{several}: simulated as one prompt as long as all together",)
+    said = f"{several}: each request is simulated with one as long as all together"
+    return (f"{said}, and its TPOT and E2E are not comparable",)
 
 
 def _one_server_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from calibrate.findings import Options
 from replay import simulate_trace
 from tests.calibrate.known_servers import GUESS, SERVER, observed, source, with_latency, workload
 from traces.errors import ConfigError, TraceError
+from traces.header import ClientInfo
 
 QUICK = Options(replicates=60)
 
@@ -41,6 +42,25 @@ def test_without_a_held_out_trace_the_second_half_judges_and_the_first_is_fitted
     assert (found.in_sample["e2e_us"].n, found.holdout["e2e_us"].n) == (41, 40)
     last_fitted = found.fitted_on.pairs.requests["arrival_us"].max()
     assert (found.pairs.requests["arrival_us"] >= last_fitted).all()
+
+
+@pytest.mark.parametrize(
+    ("client", "said"),
+    [
+        (ClientInfo(num_choices=2), "2 answers a prompt"),
+        (ClientInfo(num_inputs=4), "4 inputs a request"),
+    ],
+)
+def test_a_fit_refuses_traces_that_all_have_several_of_what_is_simulated_as_one(
+    client: ClientInfo, said: str
+) -> None:
+    plain = observed(workload(60, rate=6, seed=3))
+    several = source("a", plain.with_header(client=client))
+    with pytest.raises(TraceError, match=rf"^a: got {said}, which are simulated as one, expected"):
+        calibrate([several], GUESS, QUICK)
+    assert calibrate([several, source("b", plain)], GUESS, QUICK).fit is not None  # told, and not refused
+    single = source("a", plain.with_header(client=ClientInfo(num_inputs=1)))
+    assert calibrate([single], GUESS, QUICK).fit is not None
 
 
 def test_held_out_traces_judge_and_are_not_fitted() -> None:

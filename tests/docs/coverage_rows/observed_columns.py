@@ -94,6 +94,7 @@ COLUMN_COVERAGE: Final[Mapping[str, ColumnCoverage]] = {
     **_measured("finish_reason", "content_first_time_us", "last_token_time_us", "num_token_chunks"),
     **_measured("num_token_reads", "first_chunk_tokens", "reasoning_tokens", "hidden_tokens"),
     **_measured("first_token_early_us", "cancel_time_us", "visible_first_time_us", "num_tool_calls"),
+    **_measured("http_dns_us", "http_connect_us", "http_tls_us", "http_send_us"),
     **_measured("cached_input_tokens", "server_queue_us", "server_prefill_us", "server_decode_us"),
     **_measured("dispatch_lag_us", "connection_wait_us", "first_byte_time_us", "attempt", "length_capped"),
     **{

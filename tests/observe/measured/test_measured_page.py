@@ -11,7 +11,8 @@ import vtwin
 from observe import report_runs
 from observe.measured.served_load import read_load
 from tests.calibrate.known_servers import observed, workload
-from traces import ClientInfo, write_trace
+from traces import ClientInfo, prompt_tokens, write_trace
+from traces.pages.request_figures import number_text
 from traces.units import shown_time
 
 
@@ -134,3 +135,33 @@ def test_every_command_has_its_whole_help_under_one_name(
 ) -> None:
     assert vtwin.main([*command, "--help-all"]) == 0
     assert "Usage: vtwin" in capsys.readouterr().out
+
+
+def test_a_run_that_generates_nothing_shows_inputs_and_prompt_tokens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nothing = [None] * 40
+    trace = observed(workload(40, rate=4, seed=3)).with_columns(
+        output_tokens=nothing, content_first_time_us=nothing, first_chunk_time_us=nothing
+    )
+    write_trace(trace.with_header(client=ClientInfo(api="embeddings", num_inputs=3)), tmp_path / "read")
+    assert vtwin.main(["report", str(tmp_path / "read")]) == 0
+    page = (tmp_path / "read.report.html").read_text()
+    [load] = report_runs([tmp_path / "read"]).loads
+    summary = load.summary
+    assert summary.request_throughput is not None
+    assert summary.prompt_token_throughput is not None
+    assert summary.input_throughput == pytest.approx(3 * summary.request_throughput)
+    prompts = prompt_tokens(load.trace).sum() / len(load.trace)
+    assert summary.prompt_token_throughput == pytest.approx(prompts * summary.request_throughput)
+    assert headlines(page)[0] == number_text(summary.input_throughput)
+    assert f"{number_text(summary.prompt_token_throughput)} prompt tokens/s" in page
+    assert "TTFT, median" not in page
+    assert "Output tokens" not in page
+    assert page.count('<svg class="chart"') == 3  # E2E as a distribution and over time, requests in flight
+    capsys.readouterr()
+    assert vtwin.main(["trace", "info", str(tmp_path / "read")]) == 0
+    said = capsys.readouterr().out
+    assert "inputs/s, 3 a request" in said
+    assert "prompt tokens/s" in said
+    assert "output tokens/s" not in said

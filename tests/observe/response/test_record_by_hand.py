@@ -291,6 +291,9 @@ def sent(**more: Any) -> SentRequest:  # noqa: ANN401 - any field
         dispatched_ns=START + 5_999,
         connection_wait_ns=2_999_999,
         first_byte_ns=START + 7_500,
+        dns_ns=1_500,
+        connect_ns=2_999,
+        sent_ns=START + 8_998,
     )
     fields: dict[str, Any] = {"row": 0, "exchange": exchange, "due_ns": START + 3_500, **more}
     return SentRequest(**fields)
@@ -321,6 +324,10 @@ def test_every_column_of_a_row() -> None:
         "dispatch_lag_us": 2,
         "connection_wait_us": 2_999,
         "first_byte_time_us": 7,
+        "http_dns_us": 1,
+        "http_connect_us": 2,
+        "http_tls_us": None,
+        "http_send_us": 2,
         "vllm_priority": None,
         "model": None,
         "adapter": None,

@@ -123,7 +123,7 @@ async def test_memory_is_what_a_longer_run_adds_and_not_what_the_first_run_took(
 
 def test_pacing_is_off_by_requests_that_were_not_sent_and_by_gaps_that_are_not_as_asked() -> None:
     client = ClientInfo(num_sent=98, gap_cv_asked=1.0, gap_cv_achieved=0.95, own_lag_us={"p99": 12_000})
-    sent, gaps, lag = report._pacing(checked(client=client), number=100)
+    sent, gaps, lag = report._pacing(checked(client=client), number=100, load="5/s")
     assert (round(sent.value, 9), sent.met) == (2.0, False)
     assert (round(gaps.value, 9), gaps.met) == (5.0, False)
     assert (lag.value, lag.met) == (12.0, False)
@@ -147,3 +147,38 @@ async def test_a_reference_server_that_says_no_port_is_one_line(monkeypatch: pyt
     with pytest.raises(ServerError, match=r"^selfcheck: got .* from its own server, expected a port$"):
         async with start_reference_server():
             raise AssertionError("it has no port")
+
+
+async def test_texts_and_images_are_paced_and_stamped_as_the_rest() -> None:
+    client = ClientInfo(num_sent=40, gap_cv_asked=1.0, gap_cv_achieved=0.98, own_lag_us={"p99": 12_000})
+    server: Any = Canned(lambda _: checked(client=client, first_error_us=(200.0, 4000.0)))
+    found = await report._kinds(server, number=40, tell=lambda _: None)
+    assert [each["number"] for each in server.asked] == [40, 10]
+    assert server.asked[0]["texts"] is True
+    assert server.asked[1]["image_side"] == 28
+    names = [each.name for each in found]
+    assert names[:5] == [
+        "texts, 200 requests/s: number sent off by",
+        "  texts: gap CV off by",
+        "  texts: dispatch lag, p99",
+        "  texts: first-token timestamp error, p50",
+        "  texts: first-token timestamp error, p99",
+    ]
+    assert names[5] == "images, 50 requests/s: number sent off by"
+    assert len(set(names)) == len(names) == 10
+    assert [each.met for each in found[:3]] == [True, True, False]
+    assert (found[3].value, found[3].unit, found[3].bar) == (2.1, "ms", 0.3)
+    assert found[5].value == 300  # 40 sent of 10
+    assert {each.peers for each in found} == {""}
+
+
+async def test_without_the_library_that_draws_images_there_is_no_row_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(report, "find_spec", lambda _: None)
+    server: Any = Canned(lambda _: checked(client=ClientInfo(num_sent=4, gap_cv_asked=1.0)))
+    told: list[str] = []
+    found = await report._kinds(server, number=4, tell=told.append)
+    assert len(server.asked) == 1
+    assert told[-1] == "no images: they need the extra, pip install 'vtwin[images]'"
+    assert not any("images" in each.name for each in found)

@@ -31,6 +31,28 @@ async def test_answers_come_when_they_are_due_and_the_stamps_agree_with_the_serv
     assert (request_metrics(whole.trace)["itl_mean_us"] == 0).all()
 
 
+async def test_texts_and_images_are_sent_and_stamped_by_the_same_server() -> None:
+    async with start_reference_server() as server:
+        texts = await server.check(poisson(100.0, 12, tokens=3), first_us=1000, texts=True)
+        workload = poisson(100.0, 6, tokens=3, image_tokens=16)
+        images = await server.check(workload, first_us=1000, image_side=28)
+    assert texts.observation.num_ok == 12
+    counted = texts.trace.cells("server_input_tokens").values
+    assert len(set(counted.tolist())) > 6  # texts of a data set: each as long as it is
+    assert (counted >= 50).all()
+    client = texts.trace.header.client
+    assert client is not None
+    assert "texts.jsonl" in (client.prompt_source or "")
+    assert images.trace.column("error_message").dropna().tolist() == []
+    assert images.observation.num_ok == 6
+    assert (images.trace.cells("image_tokens").values == 16).all()
+    assert images.num_events == 6 * 4  # three tokens and the usage
+    for checked in (texts, images):
+        assert len(checked.first_error_us) == checked.observation.num_ok
+        assert np.abs(np.median(checked.first_error_us)) < 20_000
+        assert (checked.server_lag_us >= 0).all()
+
+
 def test_the_truth_speaks_as_vllm_does() -> None:
     body = b"".join(line for line in b"".join(chunks_of(7, 3)).split(b"\r\n") if line.startswith(b"data"))
     reader = StreamReader()
@@ -38,6 +60,9 @@ def test_the_truth_speaks_as_vllm_does() -> None:
     reading = reader.finish(1, whole=True)
     assert (reading.output_tokens, reading.server_input_tokens, reading.finish_reason) == (3, 7, "length")
     assert reading.event_tokens == [1, 1, 1, 0]
+    chat = b"".join(chunks_of(7, 3, chat=True))
+    assert chat.count(b'"delta":{"content":" word"}') == 3
+    assert b'"text":' not in chat
 
 
 def test_a_figure_meets_its_bar_from_its_own_side() -> None:

@@ -44,7 +44,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
 def test_a_silent_resolver_ends_observe_in_one_line(
     asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(name_resolution.Resolver.__init__, "__kwdefaults__", {"longest_s": 0.1})
+    first = name_resolution.Resolver.__init__
+    monkeypatch.setattr(first, "__kwdefaults__", {**(first.__kwdefaults__ or {}), "longest_s": 0.1})
     begin = time.monotonic()
     load = ["--rate", "5", "--num-requests", "2", "--output", str(tmp_path / "run")]
     assert vtwin.main(["observe", "--url", "http://stalls.example", *load]) == 4

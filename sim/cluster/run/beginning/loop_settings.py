@@ -97,6 +97,7 @@ def is_searched(config: ClusterConfig, loop: Records) -> bool:
     return (
         isinstance(policy, Weighted)
         and policy.compares_alone
+        and policy.has("kv-utilization")  # without it to score each of 1,000 is no slower
         and config.compatibility == "vllm"
         and config.prefill_routing is None
         and not config.moves_kv

@@ -61,7 +61,7 @@ CONNECTION = np.dtype(
 """A connection: where to, which request used it last, and since when none does (``connections.BUSY``: one does)."""
 
 
-class Rows(NamedTuple):
+class Scored(NamedTuple):
     """What is scored: instances, or shelves of them (``shelves``) as if each were one."""
 
     seen: Records  # INSTANCE
@@ -77,7 +77,7 @@ class Router(NamedTuple):
     scores: NDArray[np.float64]  # per instance, of the last decision; higher is better
     least: Int64s  # weighted: of each scorer's column, among the candidates
     most: Int64s
-    shelves: Rows  # weighted: the best of each number on a shelf (``shelves``); or of no rows
+    shelves: Scored  # weighted: the best of each number on a shelf (``shelves``); or of no rows
     shelf_least: NDArray[np.int64]  # [num_shelves, scorers]: likewise of the columns
     shelf_most: NDArray[np.int64]
     matched: Int64s  # scratch: leading blocks of the request in hand that an instance has
@@ -140,7 +140,7 @@ def new_router(
         weights=(weights := weights_of(policy)),
         least=np.zeros(len(weights), np.int64),
         most=np.zeros(len(weights), np.int64),
-        shelves=Rows(
+        shelves=Scored(
             records(len(fleet.shelves), INSTANCE),
             np.zeros(len(fleet.shelves), np.int64),
             np.zeros(len(fleet.shelves)),

@@ -15,7 +15,7 @@ from sim.cluster.fleet import (
     load_of,
     num_full_blocks,
 )
-from sim.cluster.routing.router_state import Router, Rows
+from sim.cluster.routing.router_state import Router, Scored
 from sim.cluster.routing.vllm_dp import WAITING_WEIGHT
 from sim.jit.compile import part, phase
 
@@ -43,7 +43,7 @@ HAS_ADAPTER, HAS_ADAPTER_ROOM, IS_LOADING_ADAPTER = 1.0, 0.8, 0.6
 
 
 @part
-def add_score(router: Router, rows: Rows, row: int, scorer: int, score: float) -> None:
+def add_score(router: Router, rows: Scored, row: int, scorer: int, score: float) -> None:
     """Add a score, kept within 0 and 1, with its scorer's weight."""
     rows.scores[row] += router.weights[scorer] * min(1.0, max(0.0, score))
 
@@ -64,7 +64,7 @@ def note_cold(router: Router, fleet: Fleet) -> None:
 
 @part
 def score_prefixes(
-    router: Router, fleet: Fleet, requests: RequestTable, request: int, rows: Rows, first: int, end: int
+    router: Router, fleet: Fleet, requests: RequestTable, request: int, rows: Scored, first: int, end: int
 ) -> None:
     """prefix-affinity: the share of the prompt's full blocks that the router has sent there, without a gap."""
     num = max(1, num_full_blocks(fleet, requests, request))
@@ -107,7 +107,7 @@ def compare_candidates(router: Router, fleet: Fleet) -> None:
 
 
 @part
-def score_min_max(router: Router, rows: Rows, scorer: int, first: int, end: int) -> None:
+def score_min_max(router: Router, rows: Scored, scorer: int, first: int, end: int) -> None:
     """Score candidates between the worst, 0, and the best, 1; all 1 where all are alike.
 
     precise-prefix-cache: more cached blocks are better. queue-depth (waiting), running-requests and vllm-dp
@@ -121,7 +121,7 @@ def score_min_max(router: Router, rows: Rows, scorer: int, first: int, end: int)
 
 
 @phase
-def score_cold_turns(router: Router, fleet: Fleet, rows: Rows) -> None:
+def score_cold_turns(router: Router, fleet: Fleet, rows: Scored) -> None:
     """no-hit-lru: a request that hits nowhere goes to the instance that has gone longest without such a request."""
     num = fleet.counts[0].num_candidates
     rank = 0
@@ -134,7 +134,7 @@ def score_cold_turns(router: Router, fleet: Fleet, rows: Rows) -> None:
 
 
 @part
-def score_active_requests(router: Router, rows: Rows, first: int, end: int) -> None:
+def score_active_requests(router: Router, rows: Scored, first: int, end: int) -> None:
     """active-requests: how far below the most in flight on any candidate; 1 if none is in flight."""
     most = router.most[ACTIVE_REQUESTS]
     for row in range(first, end):
@@ -153,14 +153,14 @@ def own_score(router: Router, seen: Records, scorer: int) -> float:
 
 
 @part
-def score_each(router: Router, rows: Rows, scorer: int, first: int, end: int) -> None:
+def score_each(router: Router, rows: Scored, scorer: int, first: int, end: int) -> None:
     """kv-utilization: free KV; load-balance: 1 / (1 + load); load-aware: 0.5 down to 0 as the queue grows."""
     for row in range(first, end):
         add_score(router, rows, row, scorer, own_score(router, rows.seen[row], scorer))
 
 
 @phase
-def score_adapters(router: Router, fleet: Fleet, requests: RequestTable, request: int, rows: Rows) -> None:
+def score_adapters(router: Router, fleet: Fleet, requests: RequestTable, request: int, rows: Scored) -> None:
     """lora-affinity: whether the adapter is there, could be, or is on its way; all 1 for a request without one."""
     adapter = requests.adapter[request]
     for instance in range(len(fleet.instances)):
@@ -182,7 +182,7 @@ def adapter_score(fleet: Fleet, instance: int, has: int) -> float:
 
 @phase
 def score_rows(
-    router: Router, fleet: Fleet, requests: RequestTable, request: int, rows: Rows, first: int, end: int
+    router: Router, fleet: Fleet, requests: RequestTable, request: int, rows: Scored, first: int, end: int
 ) -> None:
     """Score some rows; scorers are added in one fixed order, so that equal sums are equal.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from sim.cluster.arrays import BITS, FAR, NOWHERE
 from sim.cluster.fleet import Fleet, RequestTable, num_prompt_ids
 from sim.cluster.routing.recent import longest_match, match_word
-from sim.cluster.routing.router_state import Router, Rows
+from sim.cluster.routing.router_state import Router, Scored
 from sim.cluster.routing.scorers import column, is_compared, score_rows
 from sim.cluster.routing.simple import pick_for
 from sim.jit.compile import part, phase
@@ -99,7 +99,7 @@ def open_shelf(router: Router, fleet: Fleet, requests: RequestTable, request: in
         for instance in range(first, end):
             router.matched[instance] = 0
         match_word(router.prefixes.holders, requests.hash_ids, start, num, shelf, router.matched)
-    rows = Rows(fleet.instances, router.matched, router.scores)
+    rows = Scored(fleet.instances, router.matched, router.scores)
     score_rows(router, fleet, requests, request, rows, first, end)
     for instance in range(first, end):
         if is_on_shelf(fleet, instance):

@@ -6,7 +6,7 @@ from sim.cluster.arrays import NOWHERE
 from sim.cluster.fleet import Fleet, RequestTable, num_full_blocks, num_prompt_ids
 from sim.cluster.routing import scorers as sc
 from sim.cluster.routing.recent import add_own, keep_at_most, match_prefix, num_free_slots, touch
-from sim.cluster.routing.router_state import PolicyFunctions, Router, Rows
+from sim.cluster.routing.router_state import PolicyFunctions, Router, Scored
 from sim.cluster.routing.routing_policies import Weighted
 from sim.cluster.routing.shelves import search
 from sim.cluster.routing.simple import take_best
@@ -38,7 +38,7 @@ def add_up_scores(router: Router, fleet: Fleet, requests: RequestTable, request:
         )
     sc.note_cold(router, fleet)
     sc.compare_candidates(router, fleet)
-    rows = Rows(fleet.instances, router.matched, router.scores)
+    rows = Scored(fleet.instances, router.matched, router.scores)
     sc.score_rows(router, fleet, requests, request, rows, 0, len(router.scores))
     for instance in range(len(router.scores)):
         if fleet.place_of[instance] == NOWHERE:

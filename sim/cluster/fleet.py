@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.cluster.arrays import BITS, FAR, NOWHERE, Records, num_words, records, set_number, tree_of
+from sim.cluster.arrays import BITS, FAR, NOWHERE, Records, num_words, records, tree_of
 from sim.cluster.slo_classes import STANDARD
 from sim.jit.compile import part
 from sim.requests import Int64s, Requests
@@ -40,11 +40,9 @@ INSTANCE = np.dtype(
 COUNTS = np.dtype(
     [("num_candidates", np.int64), ("block_size", np.int64), ("is_by_number", np.int64)], align=True
 )
-"""``is_by_number``: the candidates stand in the order of their numbers."""
 
 SHELF = np.dtype([("candidates", np.int64), ("is_outdated", np.int64), ("is_open", np.int64)], align=True)
-"""Of BITS instances in a row: those that are candidates, as bits; whether one has changed since they were counted; and
-whether each is scored for the request in hand."""
+"""Of BITS instances in a row: the candidates, as bits; whether one has changed; whether each is scored now."""
 
 NO_ADAPTER, WAITING_ADAPTER, ACTIVE_ADAPTER = 0, 1, 2
 """The state of an adapter on an instance."""
@@ -55,7 +53,7 @@ class Fleet(NamedTuple):
 
     instances: Records  # INSTANCE[num_instances]
     candidates: Int64s  # instance numbers; the first num_candidates count
-    counts: Records  # COUNTS[1]
+    counts: Records  # COUNTS[1]; ``is_by_number``: that is their order
     adapters: NDArray[np.int8]  # [num_instances, num_adapters]: NO_, WAITING_ or ACTIVE_ADAPTER
     num_with_adapter: Int64s  # likewise: requests in flight
     place_of: Int64s  # per instance its place among the candidates, or NOWHERE
@@ -100,7 +98,7 @@ def new_fleet(
 ) -> Fleet:
     """Return a fleet of idle instances, all candidates, looked at in ``order`` (by number if it is None).
 
-    ``keeps_loads``: find the least loaded in a tree; requests in flight then change by ``add_in_flight`` alone.
+    ``keeps_loads``: find the least loaded in a tree; requests in flight then change by ``shelves.add_in_flight`` alone.
     ``keeps_shelves``: look at a shelf of instances before each of them; who changes one then calls ``note_changed``.
     """
     instances = records(num_instances, INSTANCE)
@@ -145,22 +143,6 @@ def set_order(fleet: Fleet, order: Sequence[int]) -> None:
         loads = np.full(len(fleet.instances), FAR)
         loads[: len(numbers)] = fleet.instances["num_in_flight"][numbers]
         fleet.loads[:] = tree_of(loads)
-
-
-@part
-def add_in_flight(fleet: Fleet, instance: int, change: int) -> None:
-    """Count a request in on an instance, or with -1 out."""
-    fleet.instances[instance].num_in_flight += change
-    if len(fleet.loads) > 0 and fleet.place_of[instance] != NOWHERE:
-        set_number(fleet.loads, fleet.place_of[instance], fleet.instances[instance].num_in_flight)
-    note_changed(fleet, instance)
-
-
-@part
-def note_changed(fleet: Fleet, instance: int) -> None:
-    """Note that something that scores read of an instance has changed."""
-    if len(fleet.shelves) > 0:
-        fleet.shelves[instance // BITS].is_outdated = 1
 
 
 def request_table(

@@ -209,11 +209,6 @@ class Weighted(Policy):
         return any(self.scorers.get(scorer, 0) > 0 for scorer in scorers)
 
     @property
-    def compares_alone(self) -> bool:
-        """Whether no scorer ranks all, or reads what each instance has: instances are found by what shelves say."""
-        return not self.has("precise-prefix-cache", "no-hit-lru", "lora-affinity")
-
-    @property
     def keeps_prefixes(self) -> bool:
         """Whether a scorer reads what the router sent to each instance."""
         return self.has("prefix-affinity") or (self.has("no-hit-lru") and not self.asks_caches)

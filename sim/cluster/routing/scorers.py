@@ -186,7 +186,7 @@ def score_rows(
 ) -> None:
     """Score some rows; scorers are added in one fixed order, so that equal sums are equal.
 
-    no-hit-lru and lora-affinity score all instances, whatever the rows (``Weighted.compares_alone``).
+    no-hit-lru and lora-affinity score all instances, whatever the rows (``compares_alone``).
     """
     for row in range(first, end):
         rows.scores[row] = 0.0

@@ -9,13 +9,29 @@ asked for, by ``must_see``, only where that would be the best.
 
 from __future__ import annotations
 
-from sim.cluster.arrays import BITS, FAR, NOWHERE
+from sim.cluster.arrays import BITS, FAR, NOWHERE, set_number
 from sim.cluster.fleet import Fleet, RequestTable, num_prompt_ids
 from sim.cluster.routing.recent import longest_match, match_word
 from sim.cluster.routing.router_state import Router, Scored
 from sim.cluster.routing.scorers import column, is_compared, score_rows
 from sim.cluster.routing.simple import pick_for
 from sim.jit.compile import part, phase
+
+
+@part
+def add_in_flight(fleet: Fleet, instance: int, change: int) -> None:
+    """Count a request in on an instance, or with -1 out."""
+    fleet.instances[instance].num_in_flight += change
+    if len(fleet.loads) > 0 and fleet.place_of[instance] != NOWHERE:
+        set_number(fleet.loads, fleet.place_of[instance], fleet.instances[instance].num_in_flight)
+    note_changed(fleet, instance)
+
+
+@part
+def note_changed(fleet: Fleet, instance: int) -> None:
+    """Note that something that scores read of an instance has changed."""
+    if len(fleet.shelves) > 0:
+        fleet.shelves[instance // BITS].is_outdated = 1
 
 
 @part

@@ -13,6 +13,11 @@ from sim.cluster.routing.simple import take_best
 from sim.jit.compile import part, phase
 
 
+def compares_alone(policy: Weighted) -> bool:
+    """Return whether no scorer ranks all, or reads what each instance has: they are found by what shelves say."""
+    return not policy.has("precise-prefix-cache", "no-hit-lru", "lora-affinity")
+
+
 @phase
 def choose_by_scores(router: Router, fleet: Fleet, requests: RequestTable, request: int, time_us: int) -> int:
     """Return a candidate with the highest score, or where some must be looked at first, as ``search``."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from sim.cluster.arrays import NOWHERE, set_number
-from sim.cluster.fleet import note_changed, num_prompt_ids
+from sim.cluster.fleet import num_prompt_ids
+from sim.cluster.routing.shelves import note_changed
 from sim.cluster.run.foresight import end_of_new_us, is_calm, is_foreseen, next_end_us
 from sim.cluster.run.lockstep import is_rank, run_ranks
 from sim.cluster.run.tables import run_engine

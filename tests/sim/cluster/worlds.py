@@ -12,6 +12,7 @@ from sim import Requests
 from sim.cluster.fleet import ACTIVE_ADAPTER, WAITING_ADAPTER, new_fleet, request_table, set_candidates
 from sim.cluster.routing.router_state import new_router, with_room_for
 from sim.cluster.routing.routing_policies import RoutingPolicy, Weighted
+from sim.cluster.routing.weighted import compares_alone
 from tests.sim.cluster.compiled_calls import NEEDS_ROOM, decide, finish, refresh, settle, start_decoding
 from tests.sim.cluster.reference import Instance, Prompt, World, rule_of
 
@@ -52,7 +53,7 @@ class Comparison:
             order=order,
             num_adapters=NUM_ADAPTERS,
             keeps_loads=drawn.seed % 2 == 1,
-            keeps_shelves=isinstance(policy, Weighted) and policy.compares_alone,
+            keeps_shelves=isinstance(policy, Weighted) and compares_alone(policy),
         )
         self.prompts = self.draw_prompts()
         self.rule = rule_of(self.world, policy)

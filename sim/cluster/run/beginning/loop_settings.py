@@ -14,6 +14,7 @@ from sim.cluster.gateway.admission import AlwaysAdmit, RejectAll, TokenBucket
 from sim.cluster.routing.decide import functions_of
 from sim.cluster.routing.router_state import NUMBERS
 from sim.cluster.routing.routing_policies import OwnPolicy, RoutingPolicy, Weighted
+from sim.cluster.routing.weighted import compares_alone
 from sim.cluster.run.beginning.shared_engines import deadlines_of
 from sim.cluster.run.prefill_to_decode import EVERYBODY, NOBODY, WHO_LACKS_A_PREFIX
 from sim.cluster.run.world import (
@@ -96,7 +97,7 @@ def is_searched(config: ClusterConfig, loop: Records) -> bool:
     policy = config.routing
     return (
         isinstance(policy, Weighted)
-        and policy.compares_alone
+        and compares_alone(policy)
         and policy.has("kv-utilization")  # without it to score each of 1,000 is no slower
         and config.compatibility == "vllm"
         and config.prefill_routing is None

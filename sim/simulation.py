@@ -14,7 +14,7 @@ from sim.engine.beginning.longer_arrays import with_more_room
 from sim.engine.control import join_requests
 from sim.engine.dtypes import NEVER
 from sim.engine.state import State, columns
-from sim.jit.code_cache import loading_cpu_s
+from sim.jit.entries import loading_cpu_s
 from sim.latency import Blackbox
 from sim.latency.batch import StepBatch
 from sim.latency.latency_model import LatencyModel

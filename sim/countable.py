@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.engine import dtypes as dt
 from sim.engine.run_variants import variant_for
@@ -26,7 +25,7 @@ CHANGED_BY_COUNTING = (
 
 
 def may_be_counted(state: State, requests: Requests, *, is_paced: bool) -> bool:
-    """Return whether an engine that has these requests, all that it gets, may count blocks until they might lack.
+    """Return whether an engine that has these requests, all that it gets, may count blocks until one might lack.
 
     ``is_paced``: a completion lets the next request go.
     """
@@ -34,7 +33,7 @@ def may_be_counted(state: State, requests: Requests, *, is_paced: bool) -> bool:
     return (
         variant_for(state.engine) == "plain"
         and _is_simple(settings)
-        and _are_simple(columns(state.requests), settings, is_paced=is_paced)
+        and _are_simple(state, settings, is_paced=is_paced)
         and not (settings["enable_prefix_caching"] and shares_blocks(requests))
     )
 
@@ -50,8 +49,9 @@ def _is_simple(settings: Any) -> bool:  # noqa: ANN401 - numpy's record
     )
 
 
-def _are_simple(rows: NDArray[Any], settings: Any, *, is_paced: bool) -> bool:  # noqa: ANN401 - numpy's record
+def _are_simple(state: State, settings: Any, *, is_paced: bool) -> bool:  # noqa: ANN401 - numpy's record
     """Return whether each request can be computed alone, and none that another waits for is refused."""
+    rows = columns(state.requests)
     is_in: Any = rows["status"] != dt.REJECTED
     if is_in.all():
         is_in = True  # an array takes ten times as long
@@ -60,7 +60,8 @@ def _are_simple(rows: NDArray[Any], settings: Any, *, is_paced: bool) -> bool:  
     longest = rows["max_total_tokens"].max(initial=0, where=is_in)
     prompt = rows["num_prompt_tokens"].max(initial=0, where=is_in)
     fits_a_step = settings["enable_chunked_prefill"] or prompt <= settings["max_num_batched_tokens"]
-    return bool(longest <= settings["max_model_len"] and fits_a_step)
+    fits_alone = longest + settings["async_scheduling"] <= (len(state.blocks) - 1) * settings["block_size"]
+    return bool(longest <= settings["max_model_len"] and fits_a_step and fits_alone)
 
 
 def shares_blocks(requests: Requests) -> bool:

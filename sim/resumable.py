@@ -13,7 +13,7 @@ from sim.engine import dtypes as dt
 from sim.engine.beginning.first_of_requests import asked_for, with_asked_for
 from sim.engine.beginning.longer_arrays import longer, with_more_room
 from sim.engine.control import hold_requests, join_requests
-from sim.engine.counting.counted_run import HANDED_OVER
+from sim.engine.counting.counted_run import CANNOT_COUNT, HANDED_OVER
 from sim.engine.dtypes import ABORTED, FINISHED, NEVER, PENDING
 from sim.engine.initial_state import first_state, length_limits, request_records, size_for
 from sim.engine.run import NEEDS_ROOM, run
@@ -76,9 +76,8 @@ class Engine:
         self._state_in_row: State | None = None
         self._row: Table = None
         self._run: Run = run
-        size = size_for(config, requests)
-        self._state = first_state(config, latency, requests.hash_ids, size=size, record=record)
-        self._write(requests)
+        self._pacing: tuple[int, int, bool] | None = None
+        self._begin(requests)
 
     def _engines(self) -> Table:
         """Return the table of this one engine, as compiled functions take it, with the arrays that it has now."""
@@ -95,6 +94,17 @@ class Engine:
         return {**self.__dict__, "_state_in_row": None, "_row": None, "_run": run}
 
     # -- its requests -----------------------------------------------------------------------------------------
+
+    def _begin(self, requests: Requests) -> None:
+        """Lay out the engine's arrays and enter all its requests, anew if it was used before."""
+        size = size_for(self._config, requests)
+        self._state = first_state(
+            self._config, self._latency, requests.hash_ids, size=size, record=self._record
+        )
+        self._write(requests)
+        if self._pacing is not None:
+            concurrency, think_time_us, is_capped = self._pacing
+            self.hold(concurrency, think_time_us, is_capped=is_capped)
 
     def _write(self, requests: Requests) -> None:
         """Enter the requests in the tables; each joins when its time comes."""
@@ -137,6 +147,7 @@ class Engine:
 
     def hold(self, concurrency: int, think_time_us: int, *, is_capped: bool) -> None:
         """Make the loop closed; requests that keep their due times go in the order of these, else of their rows."""
+        self._pacing = (concurrency, think_time_us, is_capped)
         arrival_us = self._state.requests["arrival_us"]
         order = np.argsort(arrival_us, kind="stable") if is_capped else np.arange(len(arrival_us))
         self._state = self._state._replace(held=order.astype(np.int64))
@@ -156,7 +167,13 @@ class Engine:
 
         That is far faster, and the bits are the same. The engine has not begun; ``requests`` is all that it has.
         """
-        if not (self._may_count(requests) and self._count(until_us)):
+        has_groups = len(self._state.kv_cache_groups) > 0
+        reason = HANDED_OVER
+        if self._may_count(requests) and not (has_groups and until_us != FOREVER):
+            reason = self._count(until_us)
+        if reason == CANNOT_COUNT:
+            self._begin(requests)
+        if reason in (CANNOT_COUNT, HANDED_OVER):
             self.advance(until_us)
 
     def looks(self, requests: Requests, time_us: Int64s) -> NDArray[np.float64]:
@@ -166,7 +183,8 @@ class Engine:
         engine has not begun; ``requests`` is all that it has; the times ascend.
         """
         seen = np.empty((len(time_us), len(_LOOK)), np.int64)
-        self._look_at_each(time_us, seen, counts=self._may_count(requests))
+        counts = self._may_count(requests) and len(self._state.kv_cache_groups) == 0
+        self._look_at_each(time_us, seen, counts=counts)
         *_, now_us, free_us, busy_us = seen.T
         ahead_us = np.maximum(np.maximum(now_us, free_us) - time_us, 0)
         return np.array([*self._told(seen.T, time_us), busy_us - ahead_us], np.float64)
@@ -175,7 +193,7 @@ class Engine:
         """Write what a look reads at each time into a row; ``counts``: blocks as long as that is possible."""
         state = None
         for at_us, row in zip(time_us.tolist(), seen, strict=True):
-            counts = counts and self._count(at_us)
+            counts = counts and self._count(at_us) != HANDED_OVER
             if not counts:
                 self.advance(at_us)
             if self._state is not state:
@@ -190,11 +208,14 @@ class Engine:
         is_paced = bool(columns(self._state.engine)[0]["settings"]["is_closed_loop"])
         return self._coalesce and may_be_counted(self._state, requests, is_paced=is_paced)
 
-    def _count(self, until_us: int = FOREVER) -> bool:
-        """Take every step that starts before ``until_us``, counting blocks; False: ``advance`` has to go on."""
+    def _count(self, until_us: int = FOREVER) -> int:
+        """Take every step that starts before ``until_us``, counting blocks; return why it ends.
+
+        HANDED_OVER: ``advance`` has to go on; CANNOT_COUNT: from the beginning.
+        """
         while (reason := run_plain_counted(self._engines(), 0, until_us)) == NEEDS_ROOM:
             self._state = with_more_room(self._state)
-        return reason != HANDED_OVER
+        return reason
 
     # -- reading its state ------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from sim.config import EngineConfig, InvalidConfig, Record
 from sim.countable import CHANGED_BY_COUNTING, may_be_counted
 from sim.engine.beginning.longer_arrays import with_more_room
 from sim.engine.control import join_requests
+from sim.engine.counting.counted_run import CANNOT_COUNT, HANDED_OVER
 from sim.engine.dtypes import NEVER
 from sim.engine.state import State, columns
 from sim.jit.code_cache import loading_cpu_s
@@ -242,7 +243,11 @@ class Simulator:
         """Return every request's outcome with this latency model, all steps taken."""
         self._begin(latency)
         self._num_used = self._num_changed
-        if not (self._counts and self._engine._count()):
+        reason = self._engine._count() if self._counts else HANDED_OVER
+        if reason == CANNOT_COUNT:
+            self._counts = False  # nor would most others
+            self._begin(latency)
+        if reason in (CANNOT_COUNT, HANDED_OVER):
             self._num_used = len(self._memory)
             self._engine.advance(FOREVER)
         outcomes = self._engine.outcomes()
@@ -250,7 +255,7 @@ class Simulator:
         return outcomes
 
     def _begin(self, latency: LatencyModel) -> None:
-        """Bring what the run before changed of the engine's arrays back to where it began, and let its requests join."""
+        """Bring what the run before changed of the engine's arrays back, and let its requests join."""
         engine, requests = self._engine, self._requests
         np.copyto(self._memory[: self._num_used], self._fresh[: self._num_used])
         columns(self._state.engine)["settings"]["latency_kind"] = latency.engine_kind

@@ -263,6 +263,10 @@ COUNTING = np.dtype(
     [
         ("num_blocks", np.int64),  # that the running requests come to need, all together
         ("num_free_blocks", np.int64),  # before the next step, where that is more than there are
+        (
+            "has_lacked",
+            np.int64,
+        ),  # of several KV cache groups: a request was admitted for which there are too few
         ("counts_residues", np.int64),  # ``first_in_round`` says how many requests need a block in which step
         ("num_scheduled", np.int64),  # steps
         ("num_decodes", np.int64),  # requests that the next step computes a token of,

@@ -1,8 +1,8 @@
 """How many blocks the running requests have, and whether the next step might lack one, though none is handed out.
 
-A request that decodes fills a block every ``block_size`` steps. How many do so after which steps, modulo that, says with
-their tokens how many blocks all of them have, and when the cache is full; no request is looked at. It is counted from
-the first time on that anyone asks.
+A request that decodes fills a block every ``block_size`` steps. How many do so after which steps, modulo that, says
+with their tokens how many blocks all of them have, and when the cache is full; no request is looked at. It is counted
+from the first time on that anyone asks. Of several KV cache groups only an upper bound is known.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def blocks_of(s: State, num_computed: int) -> int:
 
 @part
 def blocks_of_decodes(s: State) -> int:
-    """Return how many blocks those have that the next step computes a token of: their tokens and what is free behind."""
+    """Return how many blocks those have that the next step computes a token of: by their tokens and what is free."""
     c, length = s.engine[0].counting, s.engine[0].settings.block_size
     num_places = c.context_tokens - c.num_decodes
     k = c.num_scheduled % length

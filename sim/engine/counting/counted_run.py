@@ -7,8 +7,9 @@ request its last token, so it is touched when it is admitted, when its prompt is
 
 Every step is decided as ``run`` decides it; outcomes, totals, spans and counts of steps are the same bits
 (``tests/sim/engine/counting``). What may be counted, ``sim/countable.py`` says. A run ends here with its last request,
-or, with HANDED_OVER, before the first step for which one of the others might fail: ``run`` goes on there
-(``hand_over.py``). It may be paused at a time: then all that an engine tells of itself is there, too (``pause.py``).
+or before the first step for which one of the others might fail: with HANDED_OVER ``run`` goes on there
+(``hand_over.py``), with CANNOT_COUNT it begins anew. A run with one KV cache group may be paused at a time: then all
+that an engine tells of itself is there, too (``pause.py``).
 """
 
 from __future__ import annotations
@@ -41,15 +42,20 @@ from sim.engine.waiting import next_queued_us
 from sim.jit.compile import engine_entry, part, phase
 from sim.jit.references import Table
 
-HANDED_OVER = 4
-"""Why ``run_counted`` returned, beside ``run``'s reasons: a request might lack a block, or a client gave up."""
+HANDED_OVER, CANNOT_COUNT = 4, 5
+"""Why ``run_counted`` returned, beside ``run``'s reasons: a request might lack a block, or a client gave up; with
+several KV cache groups all is lost then, and the run has to begin anew."""
 
 
 @part
-def has_given_up(s: State) -> bool:
-    """Return whether a client has given up that still waits: its request has to be dropped, wherever it is."""
+def has_to_stop(s: State) -> bool:
+    """Return whether a client has given up that still waits: its request has to be dropped, wherever it is.
+
+    Likewise whether there may be too few blocks for those that run, where that is known of several groups.
+    """
     due_us = next_deadline_us(s)
-    return due_us != NEVER and due_us <= s.engine[0].clock.now_us
+    has_given_up = due_us != NEVER and due_us <= s.engine[0].clock.now_us
+    return has_given_up or s.engine[0].counting.has_lacked != 0
 
 
 @part
@@ -84,7 +90,7 @@ def count_sync(s: State, until_us: int) -> int:
     while has_room_for_spans(s):
         if clock.now_us >= until_us:
             return REACHED
-        if has_given_up(s):
+        if has_to_stop(s):
             return HANDED_OVER
         take_in_due(s)
         if not has_unfinished(s):
@@ -164,7 +170,7 @@ def count_with_batch_queue(s: State, until_us: int) -> int:
     while has_room_for_spans(s):
         if clock.now_us >= until_us:
             return REACHED
-        if has_given_up(s):
+        if has_to_stop(s):
             return HANDED_OVER
         take_in_due(s)
         if clock.num_batches == 0 and not has_unfinished(s):
@@ -196,13 +202,17 @@ def count_with_batch_queue(s: State, until_us: int) -> int:
 
 @engine_entry
 def run_counted(engines: Table, engine: int, until_us: int) -> int:
-    """Take every step of an engine that starts before ``until_us``; return REACHED, IDLE, NEEDS_ROOM or HANDED_OVER.
+    """Take every step of an engine that starts before ``until_us``; return REACHED, IDLE or a reason not to go on.
 
-    ``engine``: which row of the table it is.
+    ``engine``: which row of the table it is. With several KV cache groups, how many blocks are free is not told at a
+    pause.
     """
     s = engine_at(engines, engine)
     is_queued = s.engine[0].settings.max_concurrent_batches > 1
     reason = count_with_batch_queue(s, until_us) if is_queued else count_sync(s, until_us)
+    has_groups = len(s.kv_cache_groups) > 0
+    if s.engine[0].counting.has_lacked or (has_groups and reason == HANDED_OVER):
+        return CANNOT_COUNT
     if reason in (REACHED, IDLE):
         settle(s, until_us)
     elif reason == HANDED_OVER:

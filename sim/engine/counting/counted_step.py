@@ -30,17 +30,31 @@ from sim.latency.batch import sums_of_share
 
 @part
 def num_blocks_needed(s: State, request: int) -> int:
-    """Return how many blocks a request has in the end, one for a token behind an EOS in flight included."""
+    """Return how many blocks a request has in the end, one for a token behind an EOS in flight included.
+
+    Of several groups: as if none let go of any while its request runs.
+    """
     settings, r = s.engine[0].settings, s.requests[request]
-    return cdiv(r.max_total_tokens + settings.async_scheduling, settings.block_size)
+    num_tokens, num_blocks = r.max_total_tokens + settings.async_scheduling, 0
+    if len(s.kv_cache_groups) == 0:
+        return cdiv(num_tokens, settings.block_size)
+    for group in range(len(s.kv_cache_groups)):
+        num_blocks += cdiv(num_tokens, s.kv_cache_groups[group].block_size)
+    return num_blocks
 
 
 @part
 def fits_counted(s: State, request: int, num_tokens: int) -> bool:
-    """Return whether the head of the queue finds its blocks: surely where those of all that run are there to the end."""
+    """Return whether the head of the queue finds its blocks: surely where those of all that run are there to the end.
+
+    With several groups it is not known otherwise; then the run is worth nothing.
+    """
     settings, queues, c = s.engine[0].settings, s.engine[0].queues, s.engine[0].counting
     kept_free = settings.watermark_blocks if queues.num_running > 0 else 0
     if c.num_blocks + num_blocks_needed(s, request) + kept_free <= len(s.blocks) - 1:
+        return True
+    if len(s.kv_cache_groups) > 0:
+        c.has_lacked = 1
         return True
     return has_first_blocks(s, request, num_tokens, kept_free)
 

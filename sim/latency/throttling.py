@@ -17,9 +17,6 @@ def throttled_us(compute_us: float, duty: float, kappa: float, u0: float, tau_us
         return compute_us
     at_full_clock = 0.0
     if duty < u0:
-        # log x > 1 - 1 / x: surely the clock stays full for so long, and most often that says all
-        if compute_us <= 0.999 * tau_us * (u0 - duty) / (1.0 - duty):
-            return compute_us
         at_full_clock = tau_us * math.log((1.0 - duty) / (1.0 - u0))
         if compute_us <= at_full_clock:
             return compute_us

@@ -96,8 +96,6 @@ def duty_at(s: State, time_us: int) -> float:
     tau_us = s.terms[TAU]
     if tau_us <= 0.0:
         return 0.0
-    if time_us == clock.duty_time_us:
-        return clock.compute_duty
     return clock.compute_duty * math.exp(-(time_us - clock.duty_time_us) / tau_us)
 
 

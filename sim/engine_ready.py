@@ -36,7 +36,7 @@ COMMON_ENTRIES: tuple[Callable[..., Any], ...] = (
 
 def entries(variant: RunVariant = "plain") -> tuple[Callable[..., Any], ...]:
     """Return every compiled function that Python calls to run an engine with a variant of ``run``."""
-    return (RUNS[variant], *COMMON_ENTRIES) + (run_plain_counted,) * (variant == "plain")
+    return (RUNS[variant], *COMMON_ENTRIES) + (run_plain_counted,) * (variant != "whole")
 
 
 def is_compiled(variant: RunVariant = "plain") -> bool:

@@ -1,8 +1,9 @@
-"""vtwin and Dynamo's offline replay on the same traces, in turn: ``python -m tests.studies.bench.beside_dynamo PYTHON``.
+"""vtwin and Dynamo's offline replay on the same traces, in turn.
 
-PYTHON is that of an environment with ai-dynamo, without its requirement aisimulate, which PyPI has as a placeholder:
-``pip install --no-deps ai-dynamo==1.6.1 ai-dynamo-runtime==1.6.1``, then ``pip install aiohttp msgspec
-prometheus-client pyzmq zstandard tqdm numpy pyyaml transformers uvloop 'pydantic<=2.13.5'``.
+``python -m tests.studies.bench.beside_dynamo PYTHON``: the Python of an environment with ai-dynamo, without its
+requirement aisimulate, which PyPI has as a placeholder: ``pip install --no-deps ai-dynamo==1.6.1
+ai-dynamo-runtime==1.6.1``, then ``pip install aiohttp msgspec prometheus-client pyzmq zstandard tqdm numpy pyyaml
+transformers uvloop 'pydantic<=2.13.5'``.
 
 Both read the uncompressed trace and simulate one clock (tests/studies/validation/clusters.py). CPU seconds of the whole
 process: start, imports, reading. Five runs of each in turn, after one that warms.
@@ -25,7 +26,7 @@ import numpy as np
 from tests.studies.bench.commands import timed
 from tests.studies.bench.engine import reference_loop_s
 from tests.studies.bench.works import DATA
-from tests.studies.validation.clusters import ROUTERS, TWIN
+from tests.studies.validation.clusters import ROUTERS, TWIN, replay
 
 REPEATS = 5
 PATH_TO = {
@@ -77,28 +78,25 @@ def row(python: Path, folder: Path, case: tuple[str, int, str]) -> str:
     """Return a row: the range of both, the ratios of the least and of the medians, the mean TTFT of both."""
     name, instances, router = case
     trace = str(folder / f"{name}.jsonl")
-    (folder / "twin.yaml").write_text(TWIN % (instances, ROUTERS[router]))
+    twin, theirs_written = TWIN % (instances, ROUTERS[router]), folder / "dynamo.json"
+    (folder / "twin.yaml").write_text(twin.partition("cluster:")[0] if instances == 1 else twin)
     ours = ["replay", trace, "--config", "twin.yaml"]
-    theirs = ["replay.py", trace, str(instances), THEIRS[router], "profile.npz", "dynamo.json"]
+    theirs = ["replay.py", trace, str(instances), THEIRS[router], "profile.npz", theirs_written.name]
     seconds: dict[str, list[float]] = {"vtwin": [], "dynamo": []}
     for _ in range(1 + REPEATS):
         seconds["vtwin"].append(timed(ours, folder).cpu_s)
         seconds["dynamo"].append(timed(theirs, folder, program=python).cpu_s)
     (_, *a), (_, *b) = seconds.values()
-    timed([*ours, "--output", "simulated.parquet", "--overwrite", "--json"], folder)
-    means = f"{mean_ttft_ms(folder):,.1f} / {json.loads((folder / 'dynamo.json').read_text())['mean_ttft_ms']:,.1f}"
+    answer = replay(Path(trace), folder, instances=instances, routing=ROUTERS[router])
+    our_ms, their_ms = (
+        answer["ttft_us"]["mean"] / 1000,
+        json.loads(theirs_written.read_text())["mean_ttft_ms"],
+    )
+    least, median = min(b) / min(a), statistics.median(b) / statistics.median(a)
     return (
         f"| {name}, {instances} | {router} | {min(a):.2f} to {max(a):.2f} | {min(b):.2f} to {max(b):.2f} "
-        f"| {min(b) / min(a):.2f}, {statistics.median(b) / statistics.median(a):.2f} | {means} |"
+        f"| {least:.2f}, {median:.2f} | {our_ms:,.1f} / {their_ms:,.1f} |"
     )
-
-
-def mean_ttft_ms(folder: Path) -> float:
-    """Return the mean TTFT of the simulated trace."""
-    from traces import read_trace
-
-    times = read_trace(folder / "simulated.parquet").column("ttft_us")
-    return float(times.mean()) / 1000
 
 
 def main() -> None:
@@ -113,7 +111,9 @@ def main() -> None:
         f"{time.strftime('%Y-%m-%d')}, load average {os.getloadavg()[0]:.1f}, loop {reference_loop_s():.3f} s"
     )
     print(f"Dynamo {found.stdout.strip()}, {when}\n")
-    print("| trace, engines | router | vtwin, CPU s | Dynamo, CPU s | least, median | mean TTFT ms |")
+    print(
+        "| trace, engines | router | vtwin, CPU s | Dynamo, CPU s | least, median | mean TTFT ms, vtwin / Dynamo |"
+    )
     print("|---|---|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)

@@ -1,4 +1,4 @@
-"""``make peers``: vtwin, vllm bench serve, aiperf, guidellm and inference-perf send one load, one after another.
+"""``make peers``: vtwin and its peers send one load, one after another (tests/studies/peers/tools.py).
 
 The server is that of ``vtwin selfcheck``: it writes each token at a known time and keeps when it received each request
 and wrote its first token. A row has what the tool cost, from its start to its end and, per event, between the first
@@ -29,7 +29,7 @@ import numpy as np
 from tests.studies.bench.engine import reference_loop_s
 from tests.studies.live.server import last_line, say
 from tests.studies.peers.process_tree import WatchedTree
-from tests.studies.peers.tools import PEERS, Peer, PeerLoad, commands_of, make_tokenizer, version_of
+from tests.studies.peers.tools import PEERS, Installed, Peer, PeerLoad, make_tokenizer
 
 FIRST_US, GAP_US = 20_000, 5_000
 PATIENCE_S = 240
@@ -99,18 +99,18 @@ def truth_of(url: str) -> Truth:
     )
 
 
-def run(peer: Peer, commands: Path, load: PeerLoad) -> tuple[float, WatchedTree]:
+def run(peer: Peer, programs: Path, load: PeerLoad) -> tuple[float, WatchedTree]:
     """Run a tool; return its CPU seconds, and how they grew. RuntimeError with its last line where it fails."""
     first, *rest = peer.command(load)
     out, log = load.folder / f"{peer.name}.out", load.folder / f"{peer.name}.log"
     # No name is looked up: the tokenizer is a folder, and where a tool asks for it by name, nobody answers.
     environment = os.environ | {
         "HF_ENDPOINT": "http://127.0.0.1:9",
-        "PATH": f"{commands}:{os.environ['PATH']}",
+        "PATH": f"{programs}:{os.environ['PATH']}",
     }
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with out.open("w") as answer, log.open("w") as told:
-        process = subprocess.Popen([commands / first, *rest], stdout=answer, stderr=told, env=environment)
+        process = subprocess.Popen([programs / first, *rest], stdout=answer, stderr=told, env=environment)
         tree = WatchedTree(process.pid)
         tree.start()
         try:
@@ -129,12 +129,12 @@ def run(peer: Peer, commands: Path, load: PeerLoad) -> tuple[float, WatchedTree]
     return max(waited_for, *tree.cpu_s), tree
 
 
-def row_of(peer: Peer, commands: Path, load: PeerLoad) -> list[str]:
+def row_of(peer: Peer, found: Installed, load: PeerLoad) -> list[str]:
     """Run a tool against the server; return its cells."""
-    name = f"{'vllm bench serve' if peer.name == 'vllm' else peer.name} {version_of(peer, commands)}"
+    name = f"{peer.name} {found.version}"
     ask(load.url + "/_behave", {"first_us": FIRST_US, "gap_us": GAP_US})
     try:
-        cpu_s, tree = run(peer, commands, load)
+        cpu_s, tree = run(peer, found.programs, load)
     except RuntimeError as error:
         return [name, f"failed: {error}"]
     truth = truth_of(load.url)
@@ -159,15 +159,15 @@ def row_of(peer: Peer, commands: Path, load: PeerLoad) -> list[str]:
     ]
 
 
-def installed(only: str) -> dict[Peer, Path | str]:
-    """Return each tool's folder of commands, or why there is none; ``only``: those with this in their name."""
-    found: dict[Peer, Path | str] = {}
+def installed(only: str) -> dict[Peer, Installed | str]:
+    """Return where each tool is, or why it is not there; ``only``: those with this in their name."""
+    found: dict[Peer, Installed | str] = {}
     for peer in PEERS:
         if only in peer.name:
             try:
-                found[peer] = commands_of(peer)
+                found[peer] = peer.find()
             except RuntimeError as error:
-                found[peer] = f"not installed: {error}"
+                found[peer] = str(error)
     return found
 
 
@@ -180,9 +180,7 @@ def main() -> int:
     asked.add_argument("--only", default="", metavar="TEXT", help="tools with this in their name")
     options = asked.parse_args()
     found = installed(options.only)
-    environments = [
-        place for peer, place in found.items() if isinstance(place, Path) and peer.name != "vtwin"
-    ]
+    pythons = [place.python for place in found.values() if isinstance(place, Installed)]
     print(
         f"{time.strftime('%Y-%m-%d')}, load average {os.getloadavg()[0]:.1f}, loop {reference_loop_s():.3f} s: "
         f"{options.number} requests at {options.rate}/s, {options.tokens} events each\n"
@@ -194,15 +192,15 @@ def main() -> int:
             rate_per_s=options.rate,
             number=options.number,
             tokens=options.tokens,
-            tokenizer=make_tokenizer(environments[0]) if environments else Path(folder),
+            tokenizer=make_tokenizer(pythons[-1]),
             folder=Path(folder),
         )
         for peer, place in found.items():
-            say(f"{peer.name}: {place}")
+            say(peer.name)
             cells = [peer.name, place] if isinstance(place, str) else row_of(peer, place, load)
             print(f"| {' | '.join(cells)} |{' |' * (len(COLUMNS) - len(cells))}", flush=True)
     print(f"\nload average at the end {os.getloadavg()[0]:.1f}, loop {reference_loop_s():.3f} s")
-    return 0 if environments else 1
+    return 0 if len(pythons) > 1 else 1
 
 
 if __name__ == "__main__":

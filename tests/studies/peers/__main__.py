@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from tests.studies.bench.engine import reference_loop_s
-from tests.studies.live.server import last_line, say
+from tests.studies.live.server import end, last_line, say
 from tests.studies.peers.process_tree import WatchedTree
 from tests.studies.peers.tools import PEERS, Installed, Peer, PeerLoad, make_tokenizer
 
@@ -110,7 +110,9 @@ def run(peer: Peer, programs: Path, load: PeerLoad) -> tuple[float, WatchedTree]
     }
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with out.open("w") as answer, log.open("w") as told:
-        process = subprocess.Popen([programs / first, *rest], stdout=answer, stderr=told, env=environment)
+        process = subprocess.Popen(
+            [programs / first, *rest], stdout=answer, stderr=told, env=environment, start_new_session=True
+        )
         tree = WatchedTree(process.pid)
         tree.start()
         try:
@@ -118,8 +120,7 @@ def run(peer: Peer, programs: Path, load: PeerLoad) -> tuple[float, WatchedTree]
         except subprocess.TimeoutExpired:
             raise RuntimeError(f"not done after {PATIENCE_S} s") from None
         finally:
-            process.kill()
-            process.wait()
+            end(process)
             tree.over.set()
             tree.join()
     if process.returncode:
@@ -135,7 +136,8 @@ def row_of(peer: Peer, found: Installed, load: PeerLoad) -> list[str]:
     ask(load.url + "/_behave", {"first_us": FIRST_US, "gap_us": GAP_US})
     try:
         cpu_s, tree = run(peer, found.programs, load)
-    except RuntimeError as error:
+        median, p99 = peer.ttft_ms(load.folder)
+    except (RuntimeError, OSError, LookupError) as error:
         return [name, f"failed: {error}"]
     truth = truth_of(load.url)
     count = len(truth.received_ns)
@@ -145,7 +147,6 @@ def row_of(peer: Peer, found: Installed, load: PeerLoad) -> list[str]:
     off = truth.received_ns - np.arange(count) * gap_ns
     gaps = np.diff(truth.received_ns)
     under_load = tree.between(truth.received_ns[0], truth.last_ns.max())
-    median, p99 = peer.ttft_ms(load.folder)
     return [
         name,
         f"{count} of {load.number}",

@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo test other-processor nightly fuzz lint types docs site browser browser-short explore-picture picture bench validate scoreboard live trackers live-router machines soak conformance-random mutants lock sbom wheel wheel-check release-check clean
+.PHONY: help install demo test other-processor nightly fuzz lint types docs site browser browser-short explore-picture picture bench validate scoreboard live trackers live-router machines peers soak conformance-random mutants lock sbom wheel wheel-check release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -116,6 +116,9 @@ trackers: $(STAMP) ## MLflow and Weights & Biases, each in an environment of its
 
 live-router: $(STAMP) ## real routers in front of emulated servers, beside the simulated cluster
 	$(BIN)/python -m tests.studies.live.routers
+
+peers: $(STAMP) ## vtwin, vllm bench serve, aiperf, guidellm and inference-perf with one load on one server of known times; installs them (8 GB), VLLM_PYTHON=python of a vLLM
+	$(BIN)/python -m tests.studies.peers
 
 soak: $(STAMP) ## ten minutes of serve and observe at a low rate: the memory of both, which must stay flat
 	$(BIN)/python -m tests.studies.live.soak

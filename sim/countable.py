@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.engine import dtypes as dt
+from sim.engine.records.group_records import CHUNKED, GROUPS
 from sim.engine.run_variants import variant_for
 from sim.engine.state import State, columns
 from sim.requests import Requests
@@ -25,18 +25,30 @@ CHANGED_BY_COUNTING = (
 """Arrays whose contents a run that counts changes and another run reads; it uses others for scratch."""
 
 
+UNKNOWN_OF_GROUPS = ("aligns_states", "cuts_shares", "use_eagle", "prefill_checkpoints")
+"""What a run that counts does not know of KV cache groups: prompts that are computed in parts for them."""
+
+
 def may_be_counted(state: State, requests: Requests, *, is_paced: bool) -> bool:
-    """Return whether an engine that has these requests, all that it gets, may count blocks until they might lack.
+    """Return whether an engine that has these requests, all that it gets, may count blocks until one might lack.
 
     ``is_paced``: a completion lets the next request go.
     """
     settings = columns(state.engine)[0]["settings"]
     return (
-        variant_for(state.engine) == "plain"
+        variant_for(state.engine) != "whole"
+        and _are_known(state, settings)
         and _is_simple(settings)
-        and _are_simple(columns(state.requests), settings, is_paced=is_paced)
+        and _are_simple(state, settings, is_paced=is_paced)
         and not (settings["enable_prefix_caching"] and shares_blocks(requests))
     )
+
+
+def _are_known(state: State, settings: Any) -> bool:  # noqa: ANN401 - numpy's record
+    """Return whether no KV cache group cuts prompts, or has hits that nobody computed, as chunks before the last do."""
+    has_chunks = bool((columns(state.kv_cache_groups)["kind"] == CHUNKED).any())
+    cuts_none = all(settings[name] == GROUPS.absent[name] for name in UNKNOWN_OF_GROUPS)
+    return cuts_none and not (has_chunks and settings["enable_prefix_caching"])
 
 
 def _is_simple(settings: Any) -> bool:  # noqa: ANN401 - numpy's record
@@ -50,8 +62,9 @@ def _is_simple(settings: Any) -> bool:  # noqa: ANN401 - numpy's record
     )
 
 
-def _are_simple(rows: NDArray[Any], settings: Any, *, is_paced: bool) -> bool:  # noqa: ANN401 - numpy's record
+def _are_simple(state: State, settings: Any, *, is_paced: bool) -> bool:  # noqa: ANN401 - numpy's record
     """Return whether each request can be computed alone, and none that another waits for is refused."""
+    rows = columns(state.requests)
     is_in: Any = rows["status"] != dt.REJECTED
     if is_in.all():
         is_in = True  # an array takes ten times as long
@@ -60,7 +73,12 @@ def _are_simple(rows: NDArray[Any], settings: Any, *, is_paced: bool) -> bool:  
     longest = rows["max_total_tokens"].max(initial=0, where=is_in)
     prompt = rows["num_prompt_tokens"].max(initial=0, where=is_in)
     fits_a_step = settings["enable_chunked_prefill"] or prompt <= settings["max_num_batched_tokens"]
-    return bool(longest <= settings["max_model_len"] and fits_a_step)
+    sizes = (
+        columns(state.kv_cache_groups)["block_size"] if len(state.kv_cache_groups) else settings["block_size"]
+    )
+    num_blocks = np.sum(-(-(longest + settings["async_scheduling"]) // sizes))
+    is_short = longest <= settings["max_model_len"] and num_blocks < len(state.blocks)
+    return bool(is_short and fits_a_step)
 
 
 def shares_blocks(requests: Requests) -> bool:

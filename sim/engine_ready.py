@@ -20,7 +20,7 @@ from sim.jit.compile import cache_folder, is_cached, listen
 from sim.kv_cache_groups import KVCacheGroup
 from sim.latency import Blackbox
 from sim.records.itl import put_emission_times, put_ninety_ninth
-from sim.records.stack_distances import count_distances
+from sim.records.stack_distances import count_distances, put_distances
 from sim.requests import Requests
 from sim.simulation import simulate
 
@@ -29,14 +29,14 @@ COMMON_ENTRIES: tuple[Callable[..., Any], ...] = (
     hold_requests,
     put_emission_times,
     put_ninety_ninth,
-    count_distances,
+    put_distances,
 )
 """The compiled functions that Python calls, except those that run an engine."""
 
 
 def entries(variant: RunVariant = "plain") -> tuple[Callable[..., Any], ...]:
     """Return every compiled function that Python calls to run an engine with a variant of ``run``."""
-    return (RUNS[variant], *COMMON_ENTRIES) + (run_plain_counted,) * (variant == "plain")
+    return (RUNS[variant], *COMMON_ENTRIES) + (run_plain_counted,) * (variant != "whole")
 
 
 def is_compiled(variant: RunVariant = "plain") -> bool:

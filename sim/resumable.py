@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from sim.engine import dtypes as dt
 from sim.engine.beginning.first_of_requests import asked_for, with_asked_for
 from sim.engine.beginning.longer_arrays import longer, with_more_room
 from sim.engine.control import hold_requests, join_requests
-from sim.engine.counting.counted_run import CANNOT_COUNT
+from sim.engine.counting.counted_run import CANNOT_COUNT, HANDED_OVER
 from sim.engine.dtypes import ABORTED, FINISHED, NEVER, PENDING
 from sim.engine.initial_state import first_state, length_limits, request_records, size_for
 from sim.engine.run import NEEDS_ROOM, run
@@ -164,15 +163,18 @@ class Engine:
             table = self._engines()
 
     def run_all(self, requests: Requests, until_us: int = FOREVER) -> None:
-        """Take every step that starts before ``until_us``, without handing out KV blocks where that is possible.
+        """Take every step that starts before ``until_us``, without handing out KV blocks as long as that is possible.
 
         That is far faster, and the bits are the same. The engine has not begun; ``requests`` is all that it has.
         """
-        if self._may_count(requests):
-            if self._count(until_us):
-                return
+        has_groups = len(self._state.kv_cache_groups) > 0
+        reason = HANDED_OVER
+        if self._may_count(requests) and not (has_groups and until_us != FOREVER):
+            reason = self._count(until_us)
+        if reason == CANNOT_COUNT:
             self._begin(requests)
-        self.advance(until_us)
+        if reason in (CANNOT_COUNT, HANDED_OVER):
+            self.advance(until_us)
 
     def looks(self, requests: Requests, time_us: Int64s) -> NDArray[np.float64]:
         """Return waiting and running requests, the share of KV blocks in use and the busy µs at each time: [4, T].
@@ -181,39 +183,39 @@ class Engine:
         engine has not begun; ``requests`` is all that it has; the times ascend.
         """
         seen = np.empty((len(time_us), len(_LOOK)), np.int64)
-        may_count = self._may_count(requests)
-        if not (may_count and self._look_at_each(time_us, seen, self._count)):
-            if may_count:
-                self._begin(requests)
-            self._look_at_each(time_us, seen, self.advance)
+        counts = self._may_count(requests) and len(self._state.kv_cache_groups) == 0
+        self._look_at_each(time_us, seen, counts=counts)
         *_, now_us, free_us, busy_us = seen.T
         ahead_us = np.maximum(np.maximum(now_us, free_us) - time_us, 0)
         return np.array([*self._told(seen.T, time_us), busy_us - ahead_us], np.float64)
 
-    def _look_at_each(self, time_us: Int64s, seen: Int64s, advance: Callable[[int], bool | None]) -> bool:
-        """Write what a look reads at each time into a row; False: the engine cannot come there in this way."""
+    def _look_at_each(self, time_us: Int64s, seen: Int64s, *, counts: bool) -> None:
+        """Write what a look reads at each time into a row; ``counts``: blocks as long as that is possible."""
         state = None
         for at_us, row in zip(time_us.tolist(), seen, strict=True):
-            if advance(at_us) is False:
-                return False
+            counts = counts and self._count(at_us) != HANDED_OVER
+            if not counts:
+                self.advance(at_us)
             if self._state is not state:
                 state, words = self._state, np.frombuffer(self._state.engine, np.int64)
                 queued_us = columns(state.requests)["queued_us"]
             row[:] = words[_LOOK]
             if row[1] != NEVER and queued_us[row[1]] <= at_us:
                 row[0] += self._num_due(row[1], at_us)
-        return True
 
     def _may_count(self, requests: Requests) -> bool:
-        """Return whether it may be tried to count blocks; if that fails, the engine has to begin anew."""
+        """Return whether an engine that has not begun may count blocks as long as none lacks."""
         is_paced = bool(columns(self._state.engine)[0]["settings"]["is_closed_loop"])
         return self._coalesce and may_be_counted(self._state, requests, is_paced=is_paced)
 
-    def _count(self, until_us: int = FOREVER) -> bool:
-        """Take every step that starts before ``until_us``, counting blocks; False: that cannot be; all is lost."""
+    def _count(self, until_us: int = FOREVER) -> int:
+        """Take every step that starts before ``until_us``, counting blocks; return why it ends.
+
+        HANDED_OVER: ``advance`` has to go on; CANNOT_COUNT: from the beginning.
+        """
         while (reason := run_plain_counted(self._engines(), 0, until_us)) == NEEDS_ROOM:
             self._state = with_more_room(self._state)
-        return reason != CANNOT_COUNT
+        return reason
 
     # -- reading its state ------------------------------------------------------------------------------------
 

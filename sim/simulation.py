@@ -12,9 +12,10 @@ from sim.config import EngineConfig, InvalidConfig, Record
 from sim.countable import CHANGED_BY_COUNTING, may_be_counted
 from sim.engine.beginning.longer_arrays import with_more_room
 from sim.engine.control import join_requests
+from sim.engine.counting.counted_run import CANNOT_COUNT, HANDED_OVER
 from sim.engine.dtypes import NEVER
 from sim.engine.state import State, columns
-from sim.jit.code_cache import loading_cpu_s
+from sim.jit.entries import loading_cpu_s
 from sim.latency import Blackbox
 from sim.latency.batch import StepBatch
 from sim.latency.latency_model import LatencyModel
@@ -233,37 +234,36 @@ class Simulator:
         self._fresh = self._memory.copy()
         self._latest = self._state
         self._counts = may_be_counted(self._state, requests, is_paced=self._pacing != (None, None))
+        self._num_used = 0
 
     def _num_deadlines(self) -> int:
         return int(self._engine._state.engine[0].queues.num_deadlines)
 
     def outcomes(self, latency: LatencyModel) -> Outcomes:
         """Return every request's outcome with this latency model, all steps taken."""
-        if self._counts:
-            self._begin(latency, num_bytes=self._num_changed)
-            if self._engine._count():
-                return self._done()
+        self._begin(latency)
+        self._num_used = self._num_changed
+        reason = self._engine._count() if self._counts else HANDED_OVER
+        if reason == CANNOT_COUNT:
             self._counts = False  # nor would most others
-        self._begin(latency, num_bytes=len(self._memory))
-        self._engine.advance(FOREVER)
-        return self._done()
+            self._begin(latency)
+        if reason in (CANNOT_COUNT, HANDED_OVER):
+            self._num_used = len(self._memory)
+            self._engine.advance(FOREVER)
+        outcomes = self._engine.outcomes()
+        outcomes.status[outcomes.status == Status.UNFINISHED] = Status.STUCK
+        return outcomes
 
-    def _begin(self, latency: LatencyModel, *, num_bytes: int) -> None:
-        """Bring the first so many bytes of the engine's arrays back to where they began, and let its requests join."""
+    def _begin(self, latency: LatencyModel) -> None:
+        """Bring what the run before changed of the engine's arrays back, and let its requests join."""
         engine, requests = self._engine, self._requests
-        np.copyto(self._memory[:num_bytes], self._fresh[:num_bytes])
+        np.copyto(self._memory[: self._num_used], self._fresh[: self._num_used])
         columns(self._state.engine)["settings"]["latency_kind"] = latency.engine_kind
         queued_us = requests.arrival_us + latency.queue_delay_us(requests.prompt_tokens)
         columns(self._state.requests)["queued_us"][: len(requests)] = queued_us
         engine._latency, engine._state = latency, self._state_with(latency)
         join_requests(engine._engines(), 0, joining_order(queued_us, requests.arrival_us), self._by_deadline)
         _hold(engine, *self._pacing)
-
-    def _done(self) -> Outcomes:
-        """Return the outcomes of a run that is over."""
-        outcomes = self._engine.outcomes()
-        outcomes.status[outcomes.status == Status.UNFINISHED] = Status.STUCK
-        return outcomes
 
     def _state_with(self, latency: LatencyModel) -> State:
         """Return the state with a latency model; its numbers replace those of the one before, in the same place.

@@ -44,32 +44,39 @@ SIM_EXCEPTIONS = {
         "contextlib",
         "fcntl",
         "hashlib",
-        "llvmlite",
-        "llvmlite.binding",
         "os",
         "pathlib",
-        "pickle",
         "stat",
         "sys",
         "tempfile",
-        "time",
-        "zlib",
-    },  # compiled code on disk, and the CPU time for which it is loaded
-    "sim/jit/__init__.py": {"sys"},  # numba is imported without scipy
-    "sim/jit/folding.py": {"ast", "inspect", "textwrap"},  # the engine's own sources
-    "sim/jit/shipped.py": {
-        "llvmlite.binding",
+    },  # compiled code on disk
+    "sim/jit/entries.py": {
+        "ctypes",
+        "hashlib",
         "pathlib",
-        "pickle",
-        "shutil",
-        "zlib",
-    },  # the same, in the package
+        "struct",
+        "threading",
+        "time",
+        "weakref",
+    },  # how it is found and called, and the CPU time for which it is loaded
+    "sim/jit/machine_code.py": {"llvmlite.binding", "threading"},  # how it is loaded
+    "sim/jit/numba_settings.py": {
+        "importlib.util",
+        "llvmlite.binding",
+        "os",
+        "pathlib",
+        "re",
+        "sys",
+    },  # environment variables of numba's
+    "sim/jit/linking.py": {"ctypes", "llvmlite"},  # what numba writes its code with
+    "sim/jit/folding.py": {"ast", "inspect", "textwrap"},  # the engine's own sources
+    "sim/jit/shipped.py": {"pathlib", "zlib"},  # the same, in the package
     "sim/cluster/ship.py": {"os", "pathlib", "sys", "tempfile"},  # makes it
     "sim/jit/compile.py": {"glob", "hashlib", "os", "pathlib", "sys", "tempfile"},
     "sim/paged_memory.py": {"mmap"},  # pages of the process, of no file
     "sim/simulation.py": {"time"},
     "sim/cluster/by_events.py": {"time"},
-    "sim/jit/references.py": {"llvmlite"},  # what numba writes its code with
+    "sim/jit/reference_types.py": {"llvmlite"},  # what numba writes its code with
 }
 MOST_MODULES = 15
 """In one folder, beside its sub-packages and its ``__init__``: what a newcomer can take in at a glance."""

@@ -85,7 +85,7 @@ class StreamedAnswer:
         self._gap_ns = behaviour.gap_us * 1000
         self._log = Log(first_due_ns=first_ns)
         self._coalesced = behaviour.coalesced
-        server.logs[name] = self._log
+        server.logs[name or f"unnamed-{len(server.logs)}"] = self._log
         server.at(first_ns, self)
 
     def go_on(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numba
 import numpy as np
 
 from sim.cluster.arrays import copy_pairs, new_pairs, records
@@ -24,6 +23,7 @@ from sim.cluster.run.world import FOREVER, World
 from sim.engine.run_variants import RUN_VARIANTS, RunVariant
 from sim.engine.state import State
 from sim.engine_ready import compile_engine, one_request, smallest_engine
+from sim.jit.entries import Entry
 from sim.jit.references import table_of
 from sim.latency import Blackbox
 
@@ -81,5 +81,5 @@ def compile_everything() -> None:
         compile_engine(variant)
         compile_cluster(variant)
     for function, arguments in entries():
-        if not numba.config.DISABLE_JIT:
-            function.compile(tuple(map(numba.typeof, arguments)))  # type: ignore[attr-defined] # a dispatcher's
+        if isinstance(function, Entry):
+            function.prepare(*arguments)

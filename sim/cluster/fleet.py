@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.cluster.arrays import FAR, NOWHERE, Records, records, set_number, tree_of
+from sim.cluster.arrays import BITS, FAR, NOWHERE, Records, num_words, records, tree_of
 from sim.cluster.slo_classes import STANDARD
 from sim.jit.compile import part
 from sim.requests import Int64s, Requests
@@ -32,11 +32,17 @@ INSTANCE = np.dtype(
         ("num_adapters", np.int64),  # active or waiting
         ("max_adapters", np.int64),
         ("is_candidate", np.int64),
+        ("exact_until_us", np.int64),  # then its KV usage may be more than is said here
     ],
     align=True,
 )
 
-COUNTS = np.dtype([("num_candidates", np.int64), ("block_size", np.int64)], align=True)
+COUNTS = np.dtype(
+    [("num_candidates", np.int64), ("block_size", np.int64), ("is_by_number", np.int64)], align=True
+)
+
+SHELF = np.dtype([("candidates", np.int64), ("is_outdated", np.int64), ("is_open", np.int64)], align=True)
+"""Of BITS instances in a row: the candidates, as bits; whether one has changed; whether each is scored now."""
 
 NO_ADAPTER, WAITING_ADAPTER, ACTIVE_ADAPTER = 0, 1, 2
 """The state of an adapter on an instance."""
@@ -47,11 +53,12 @@ class Fleet(NamedTuple):
 
     instances: Records  # INSTANCE[num_instances]
     candidates: Int64s  # instance numbers; the first num_candidates count
-    counts: Records  # COUNTS[1]
+    counts: Records  # COUNTS[1]; ``is_by_number``: that is their order
     adapters: NDArray[np.int8]  # [num_instances, num_adapters]: NO_, WAITING_ or ACTIVE_ADAPTER
     num_with_adapter: Int64s  # likewise: requests in flight
-    place_of: Int64s  # per instance its place among the candidates, or NOWHERE; or of no rows
+    place_of: Int64s  # per instance its place among the candidates, or NOWHERE
     loads: Int64s  # a tree (``arrays``) over the candidates' requests in flight, by place; or of no rows
+    shelves: Records  # SHELF, one for BITS instances (``routing.shelves``); or of no rows
 
 
 class RequestTable(NamedTuple):
@@ -87,13 +94,15 @@ def new_fleet(
     order: Sequence[int] | None = None,
     num_adapters: int = 0,
     keeps_loads: bool = False,
+    keeps_shelves: bool = False,
 ) -> Fleet:
     """Return a fleet of idle instances, all candidates, looked at in ``order`` (by number if it is None).
 
-    ``keeps_loads``: find the least loaded in a tree; requests in flight then change by ``add_in_flight`` alone.
+    ``keeps_loads``: find the least loaded in a tree; requests in flight then change by ``shelves.add_in_flight`` alone.
+    ``keeps_shelves``: look at a shelf of instances before each of them; who changes one then calls ``note_changed``.
     """
-    num_kept = num_instances if keeps_loads else 0
     instances = records(num_instances, INSTANCE)
+    instances["exact_until_us"] = FAR
     counts = records(1, COUNTS)
     counts["block_size"] = block_size
     fleet = Fleet(
@@ -102,8 +111,9 @@ def new_fleet(
         counts=counts,
         adapters=np.zeros((num_instances, num_adapters), np.int8),
         num_with_adapter=np.zeros((num_instances, num_adapters), np.int64),
-        place_of=np.zeros(num_kept, np.int64),
-        loads=tree_of(np.zeros(num_kept, np.int64)) if keeps_loads else np.zeros(0, np.int64),
+        place_of=np.zeros(num_instances, np.int64),
+        loads=tree_of(np.zeros(num_instances, np.int64)) if keeps_loads else np.zeros(0, np.int64),
+        shelves=records(num_words(num_instances) if keeps_shelves else 0, SHELF),
     )
     set_candidates(fleet, range(num_instances) if order is None else order)
     return fleet
@@ -121,20 +131,18 @@ def set_order(fleet: Fleet, order: Sequence[int]) -> None:
     numbers = np.asarray(order, np.int64)
     fleet.candidates[: len(numbers)] = numbers
     fleet.counts["num_candidates"] = len(numbers)
+    fleet.counts["is_by_number"] = (np.diff(numbers) > 0).all()
+    if len(fleet.shelves) > 0:
+        bits = np.zeros(len(fleet.shelves) * BITS, np.uint8)
+        bits[numbers] = 1
+        fleet.shelves["candidates"] = np.packbits(bits, bitorder="little").view("<i8")
+        fleet.shelves["is_outdated"] = 1
+    fleet.place_of[:] = NOWHERE
+    fleet.place_of[numbers] = np.arange(len(numbers))
     if len(fleet.loads) > 0:
-        fleet.place_of[:] = NOWHERE
-        fleet.place_of[numbers] = np.arange(len(numbers))
         loads = np.full(len(fleet.instances), FAR)
         loads[: len(numbers)] = fleet.instances["num_in_flight"][numbers]
         fleet.loads[:] = tree_of(loads)
-
-
-@part
-def add_in_flight(fleet: Fleet, instance: int, change: int) -> None:
-    """Count a request in on an instance, or with -1 out."""
-    fleet.instances[instance].num_in_flight += change
-    if len(fleet.loads) > 0 and fleet.place_of[instance] != NOWHERE:
-        set_number(fleet.loads, fleet.place_of[instance], fleet.instances[instance].num_in_flight)
 
 
 def request_table(
@@ -177,12 +185,11 @@ def num_prompt_ids(fleet: Fleet, requests: RequestTable, request: int) -> int:
 
 
 @part
-def load_of(fleet: Fleet, instance: int, counts_twice: int) -> int:
+def load_of(state: Records, counts_twice: int) -> int:
     """Return an instance's load: its requests in flight, each counted once.
 
     With ``counts_twice``, as the peer documents it (``compatibility: blis``): waiting + running + in flight.
     """
-    state = fleet.instances[instance]
     if counts_twice:
         return state.num_waiting + state.num_running + state.num_in_flight
     return state.num_in_flight

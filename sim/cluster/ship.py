@@ -25,6 +25,10 @@ def main() -> int:
         compile_everything()
         for folder in Path(cache).iterdir():
             ship(folder, SHIPPED / folder.name)
+            for path in (SHIPPED / folder.name).rglob("*"):
+                path.chmod(
+                    0o755 if path.is_dir() else 0o644
+                )  # the cache is its user's alone, this is everybody's
             sys.stderr.write(f"compiled code: {SHIPPED / folder.name}\n")
     return 0
 

@@ -262,14 +262,21 @@ LAST_SCHEDULE = np.dtype([("num_running", np.int64), ("num_free_blocks", np.int6
 COUNTING = np.dtype(
     [
         ("num_blocks", np.int64),  # that the running requests come to need, all together
+        ("num_free_blocks", np.int64),  # before the next step, where that is more than there are
+        (
+            "has_lacked",
+            np.int64,
+        ),  # of several KV cache groups: a request was admitted for which there are too few
+        ("counts_residues", np.int64),  # ``first_in_round`` says how many requests need a block in which step
         ("num_scheduled", np.int64),  # steps
         ("num_decodes", np.int64),  # requests that the next step computes a token of,
         ("context_tokens", np.int64),  # and the KV entries that it reads for them
         ("num_surplus", np.int64),  # likewise, of requests whose last token, an EOS, is in flight
         ("surplus_context_tokens", np.int64),
+        ("surplus_request", np.int64),  # the last one of those
         ("prefilling", np.int64),  # the one request of whose prompt a part is computed, NEVER
         ("num_ends", np.int64),  # in the heap
-        ("num_pushed", np.int64),  # onto it so far
+        ("num_admitted", np.int64),  # requests so far; of one that runs, ``slot`` says how many before it
         ("first_of_firsts", np.int64),  # the list of requests whose first token is in flight
         ("last_of_firsts", np.int64),
         ("first_of_lasts", np.int64),  # and of those whose last token is

@@ -38,7 +38,7 @@ from sim.engine.step_time.step_duration import (
     take_step,
 )
 from sim.engine.update import finish
-from sim.engine.waiting import earlier, hear_answers, next_queued_us, note_taken_in
+from sim.engine.waiting import earlier, hear_answers, next_queued_us, note_taken_in, peek_request
 from sim.jit.compile import part, phase
 from sim.latency.batch import sums_of_decodes
 from sim.latency.latency_model import BLACKBOX, EXTENDED
@@ -61,7 +61,19 @@ def nobody_can_be_admitted(s: State) -> bool:
         return not has_new_grammar(s)
     # The head did not fit. Decoding only takes blocks, but it may also fill one that the head shares, or evict
     # some of the head's hits, which a gate that looks at the first chunk alone can mistake for room.
-    return settings.outputs_are_shared == 0 and settings.scheduler_reserve_full_isl == 1
+    return (
+        settings.outputs_are_shared == 0
+        and settings.scheduler_reserve_full_isl == 1
+        and (settings.enable_chunked_prefill or head_fits_a_step(s))
+    )
+
+
+@part
+def head_fits_a_step(s: State) -> bool:
+    """Return whether a step has tokens for the whole head, even without its hits: else it asks for no block."""
+    settings, queues = s.engine[0].settings, s.engine[0].queues
+    room = settings.max_num_batched_tokens - queues.num_running
+    return s.engine[0].current_step.num_hit_blocks == 0 or s.requests[peek_request(s)].num_tokens <= room
 
 
 @part

@@ -1,4 +1,4 @@
-"""How the engine is compiled: numba, cached on disk under a digest of the engine's own sources.
+"""What is compiled: by numba, cached on disk under a digest of the engine's own sources.
 
 numba's cache looks at one file's content only: a caller would go on running a stale copy of a function it calls from
 another module. Keying the directory by every source that may be called makes the cache right by construction: for the
@@ -12,17 +12,16 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from glob import glob
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import numba
-from numba.core import caching, event
-
-from sim.jit.code_cache import cache_for, private_folder
-from sim.jit.linking import Inner, Outer, Uncompiled
-from sim.jit.shipped import SHIPPED, ShippedFirst, with_shipped
+from sim.jit.code_cache import CodeFolder, NoFolder, private_folder
+from sim.jit.entries import Entry, hear_of_compiles
+from sim.jit.lazily import Uncompiled
+from sim.jit.numba_settings import IS_PLAIN_PYTHON, numba_settings, numba_version
+from sim.jit.shipped import SHIPPED, ShippedFolder
 from sim.jit.variants import CompiledVariant
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -66,8 +65,8 @@ def is_compiled_source(name: str) -> bool:
 @cache
 def _digest(*, with_cluster: bool) -> str:
     """Return a digest of this package's source files, their names, numba's version and Python's, and of its checks."""
-    checks = numba.config.BOUNDSCHECK
-    digest = hashlib.sha256(f"{numba.__version__} {sys.version_info[:2]} {checks}".encode())
+    checks = numba_settings().BOUNDSCHECK
+    digest = hashlib.sha256(f"{numba_version()} {sys.version_info[:2]} {checks}".encode())
     for name, content in _sources(PACKAGE):
         if with_cluster or not name.startswith("cluster/"):
             digest.update(f"\0{name}\0".encode() + content)
@@ -99,80 +98,47 @@ def cache_folder(*, of_cluster: bool) -> Path | None:
 
 
 def is_cached(function: Callable[..., Any]) -> bool:
-    """Return whether numba will load an entry's machine code, shipped or from the cache, instead of compiling it."""
-    if numba.config.DISABLE_JIT:
-        return True
-    cache: Any = function._cache  # type: ignore[attr-defined] # a dispatcher's; numba has no public way to ask
-    codegen = function.targetctx.codegen()  # type: ignore[attr-defined]
-    if isinstance(cache, ShippedFirst):
-        if cache.shipped.has_any(codegen):
-            return True
-        cache = cache.own
-    return not isinstance(cache, caching.NullCache) and cache.has_any(codegen)
+    """Return whether an entry's machine code, shipped or from the cache, is loaded instead of compiled."""
+    return not isinstance(function, Entry) or function.is_stored()
 
 
-def _compile(function: Function, *, pipeline: type[Outer] = Outer, **options: bool | str) -> Function:
-    """Compile with the code that is shipped, and the cache in our directory."""
-    compiled: Any = numba.njit(nogil=True, pipeline_class=pipeline, **options)(function)
-    if not numba.config.DISABLE_JIT:
-        module = function.__module__
-        of_engine = module.startswith("sim.") and not module.startswith("sim.cluster")
-        # as the dispatcher's enable_caching does with numba's own
-        compiled._cache = with_shipped(
-            function,
-            own=lambda: cache_for(function, cache_folder(of_cluster=not of_engine)),
-            folder=SHIPPED / cache_directory(with_cluster=not of_engine).name,
-        )
-    return cast("Function", compiled)
-
-
-def entry(function: Function) -> Function:
-    """Compile a function that Python calls; it runs without the GIL."""
-    return _compile(function)
+def _folders(*, of_cluster: bool) -> list[CodeFolder]:
+    """Return where code is looked for: what is shipped, if there is any, and the cache on disk."""
+    shipped = SHIPPED / cache_directory(with_cluster=of_cluster).name
+    own = cache_folder(of_cluster=of_cluster)
+    found = [NoFolder() if own is None else CodeFolder(own)]
+    return [ShippedFolder(shipped), *found] if shipped.is_dir() else found
 
 
 def engine_entry(function: Function) -> Function:
-    """Compile a function of the engine that Python calls: it makes no arrays, so none are reference-counted."""
-    return _compile(function, _nrt=False, error_model="numpy")
+    """Compile a function that Python calls; it runs without the GIL and makes no arrays."""
+    return cast("Function", _entry(function))
 
 
 def variant_entry(function: Function, variant: CompiledVariant) -> Function:
     """Return the variant of an entry of the engine for known settings; the entry itself where nothing is compiled."""
-    if numba.config.DISABLE_JIT:
+    if not isinstance(function, Entry):
         return function
-    named = variant.named(function.py_func)  # type: ignore[attr-defined] # a dispatcher's
-    return cast("Function", _compile(named, pipeline=variant.outer, _nrt=False, error_model="numpy"))
+    return cast("Function", _entry(variant.named(function.py_func), lambda: variant.outer))
 
 
-class _Listener(event.Listener):  # type: ignore[misc] # numba is untyped
-    """Calls a function when one of several entries is about to be compiled, and not loaded."""
-
-    def __init__(self, entries: Mapping[Any, Callable[..., Any]], hear: Callable[[Any], None]) -> None:
-        self._entries, self._hear = entries, hear
-
-    def on_start(self, event: Any) -> None:  # noqa: ANN401 - numba is untyped
-        for name, entry in self._entries.items():
-            if event.data["dispatcher"] is entry:
-                self._hear(name)
-
-    def on_end(self, event: Any) -> None:  # noqa: ANN401 - numba is untyped
-        """Do nothing."""
+def _entry(function: Any, pipeline: Callable[[], Any] | None = None) -> Any:  # noqa: ANN401 - keeps its type
+    if IS_PLAIN_PYTHON:
+        return function
+    module = function.__module__
+    of_engine = module.startswith("sim.") and not module.startswith("sim.cluster")
+    return Entry(function, pipeline, partial(_folders, of_cluster=not of_engine))
 
 
 def listen(entries: Mapping[Name, Callable[..., Any]], hear: Callable[[Name], None]) -> None:
-    """Have ``hear`` called with the name of an entry from now on, before it is compiled."""
-    event.register("numba:compile", _Listener(entries, hear))
+    """Have ``hear`` called with the name of an entry from now on, before it is compiled, and not loaded."""
 
+    def hear_one(compiled: Entry) -> None:
+        for name, entry in entries.items():
+            if entry is compiled:
+                hear(name)
 
-INTERNAL = {
-    "pipeline_class": Inner,
-    "nogil": True,
-    "_nrt": False,  # the engine makes no arrays: without reference counting, an atomic operation per array and call
-    "error_model": "numpy",  # no divisor is zero, so none is asked about
-    "no_cpython_wrapper": True,  # Python never calls these: a third of the compile time went into letting it
-    "no_cfunc_wrapper": True,
-}
-"""How functions are compiled that only compiled ones call."""
+    hear_of_compiles(hear_one)
 
 
 def part(function: Function) -> Function:
@@ -187,6 +153,4 @@ def phase(function: Function) -> Function:
 
 def _internal(function: Function, **options: bool) -> Function:
     """Compile a function that only compiled ones call, when the first of them is compiled."""
-    if numba.config.DISABLE_JIT:
-        return function
-    return cast("Function", Uncompiled(function, {**INTERNAL, **options}))
+    return function if IS_PLAIN_PYTHON else cast("Function", Uncompiled(function, options))

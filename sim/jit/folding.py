@@ -211,7 +211,7 @@ class _Folder(ast.NodeTransformer):
         return self._whole(node)
 
     @staticmethod
-    def _whole(node: Any) -> ast.stmt:  # noqa: ANN401 - every kind of block
+    def _whole(node: Any) -> ast.stmt:
         """Return a block without what follows a statement that leaves it, and with something in it."""
         node.body = _reached(node.body) or [ast.copy_location(ast.Pass(), node)]
         if hasattr(node, "orelse"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.jit.compile import entry, part
+from sim.jit.compile import engine_entry, part
 
 Int64s = NDArray[np.int64]
 
@@ -34,7 +34,6 @@ def sum_to(tree: Int64s, place: int) -> int:
     return total
 
 
-@entry
 def count_distances(
     first_piece: Int64s,
     pieces: Int64s,
@@ -53,9 +52,23 @@ def count_distances(
     gives them back (vllm 0.32.0 v1/core/single_type_kv_cache_manager.py:free): the front of a prompt is the most
     recent.
     """
-    num_times = len(pieces) + len(num_private)
-    tree = np.zeros(num_times + 1, np.int64)
+    tree = np.zeros(len(pieces) + len(num_private) + 1, np.int64)
     last_use = np.full(len(sizes), -1, np.int64)
+    put_distances(first_piece, pieces, sizes, num_private, most_hits, changes, tree, last_use)
+
+
+@engine_entry
+def put_distances(
+    first_piece: Int64s,
+    pieces: Int64s,
+    sizes: Int64s,
+    num_private: Int64s,
+    most_hits: Int64s,
+    changes: Int64s,
+    tree: Int64s,
+    last_use: Int64s,
+) -> None:
+    """Do what ``count_distances`` does; ``tree``: zeros, one more than uses; ``last_use``: of each piece, -1."""
     now, total = 0, 0
     for request in range(len(num_private)):
         begin, end = first_piece[request], first_piece[request + 1]

@@ -61,8 +61,8 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     (folder / "twin.yaml").write_text(TWIN)
     with contextlib.chdir(folder):
         assert vtwin.main([*SIMULATED, "--rate", "8", "--seed", "2", "--output", "high"]) == 0
-    told = modules_after_each(LOOP[:2], shared="numba", folder=folder)
-    told += modules_after_each(LOOP[2:], shared="numba", folder=folder)
+    told = modules_after_each(LOOP[:2], shared="llvmlite.binding", folder=folder)
+    told += modules_after_each(LOOP[2:], shared="llvmlite.binding", folder=folder)
     assert [code for code, _ in told] == [NO_SERVER, 0, 0]
     ours = {name for package in PACKAGES for name in modules_of(package)}
     return ours & set().union(*(modules for _, modules in told))

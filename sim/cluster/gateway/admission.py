@@ -242,7 +242,9 @@ def most_load(admission: Admission, fleet: Fleet) -> int:
     """Return the largest load of any candidate."""
     most = 0
     for place in range(fleet.counts[0].num_candidates):
-        most = max(most, load_of(fleet, fleet.candidates[place], admission.settings[0].counts_twice))
+        most = max(
+            most, load_of(fleet.instances[fleet.candidates[place]], admission.settings[0].counts_twice)
+        )
     return most
 
 

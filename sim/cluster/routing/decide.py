@@ -15,8 +15,9 @@ from importlib import import_module
 from typing import Any, TypeVar, cast
 
 from sim.cluster.arrays import NOWHERE
-from sim.cluster.fleet import Fleet, RequestTable, add_in_flight
+from sim.cluster.fleet import Fleet, RequestTable
 from sim.cluster.routing.router_state import NUMBERS, PolicyFunctions, Router
+from sim.cluster.routing.shelves import add_in_flight
 from sim.jit.compile import phase
 
 Question = TypeVar("Question", bound=Callable[..., Any])

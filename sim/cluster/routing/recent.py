@@ -208,14 +208,33 @@ def match_prefix(holders: NDArray[np.int64], keys: Int64s, first: int, num: int,
     """Set ``matched`` to how many of ``keys[first : first + num]`` each instance holds without a gap."""
     matched[:] = 0
     for word in range(holders.shape[1]):
-        alive = np.int64(-1)
-        for i in range(num):
-            still = alive & holders[keys[first + i], word]
-            note_lost(matched, word, int(alive & ~still), i)
-            alive = still
-            if alive == 0:
-                break
-        note_lost(matched, word, int(alive), num)
+        match_word(holders, keys, first, num, word, matched)
+
+
+@part
+def match_word(
+    holders: NDArray[np.int64], keys: Int64s, first: int, num: int, word: int, matched: Int64s
+) -> None:
+    """Set ``matched``, which is 0, for the instances of a word of bits."""
+    alive = np.int64(-1)
+    for i in range(num):
+        still = alive & holders[keys[first + i], word]
+        note_lost(matched, word, int(alive & ~still), i)
+        alive = still
+        if alive == 0:
+            break
+    note_lost(matched, word, int(alive), num)
+
+
+@part
+def longest_match(holders: NDArray[np.int64], keys: Int64s, first: int, num: int, word: int) -> int:
+    """Return how many of the keys at most an instance of a word of bits holds without a gap."""
+    alive = np.int64(-1)
+    for i in range(num):
+        alive &= holders[keys[first + i], word]
+        if alive == 0:
+            return i
+    return num
 
 
 @part

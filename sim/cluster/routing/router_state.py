@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.cluster.arrays import Records, more_pairs, new_pairs, num_words, records
+from sim.cluster.arrays import NOWHERE, Records, more_pairs, new_pairs, num_words, records
 from sim.cluster.draws import ROUTE
-from sim.cluster.fleet import Fleet, RequestTable
+from sim.cluster.fleet import INSTANCE, Fleet, RequestTable
 from sim.cluster.routing.prefix_tree import PrefixTree, new_prefix_tree, with_more_room
 from sim.cluster.routing.recent import RecentKeys, new_recent_keys, with_more_slots
 from sim.cluster.routing.routing_policies import (
@@ -41,6 +41,7 @@ SETTINGS = np.dtype(
         # round-robin: decisions so far; vllm-dp: where the next scan begins; kube-proxy: of the request in hand in
         # ``connections``
         ("next_place", np.int64),
+        ("must_see", np.int64),  # weighted: the instance to be looked at before it can decide, or NOWHERE
         *((name, np.float64) for policy in NUMBERS for name in policy.floats),
         *((name, np.int64) for policy in NUMBERS for name in policy.integers),
     ],
@@ -60,12 +61,25 @@ CONNECTION = np.dtype(
 """A connection: where to, which request used it last, and since when none does (``connections.BUSY``: one does)."""
 
 
+class Scored(NamedTuple):
+    """What is scored: instances, or shelves of them (``shelves``) as if each were one."""
+
+    seen: Records  # INSTANCE
+    matched: Int64s  # leading blocks of the request in hand that were sent there
+    scores: NDArray[np.float64]  # to be filled
+
+
 class Router(NamedTuple):
     """A policy's whole state. Compiled functions take it as one and change it in place."""
 
     settings: Records  # SETTINGS[1]
     weights: NDArray[np.float64]  # weighted: per scorer, their sum 1
     scores: NDArray[np.float64]  # per instance, of the last decision; higher is better
+    least: Int64s  # weighted: of each scorer's column, among the candidates
+    most: Int64s
+    shelves: Scored  # weighted: the best of each number on a shelf (``shelves``); or of no rows
+    shelf_least: NDArray[np.int64]  # [num_shelves, scorers]: likewise of the columns
+    shelf_most: NDArray[np.int64]
     matched: Int64s  # scratch: leading blocks of the request in hand that an instance has
     work: Records  # WORK[num_instances]
     cold_order: Int64s  # no-hit-lru: instances, the longest without a cold request first
@@ -123,7 +137,16 @@ def new_router(
     num_sessions = int(requests.session.max(initial=-1)) + 1 if isinstance(policy, Session) else 0
     return Router(
         settings=settings_of(policy, fleet, seed=seed, stream=stream, compatibility=compatibility),
-        weights=weights_of(policy),
+        weights=(weights := weights_of(policy)),
+        least=np.zeros(len(weights), np.int64),
+        most=np.zeros(len(weights), np.int64),
+        shelves=Scored(
+            records(len(fleet.shelves), INSTANCE),
+            np.zeros(len(fleet.shelves), np.int64),
+            np.zeros(len(fleet.shelves)),
+        ),
+        shelf_least=np.zeros((len(fleet.shelves), len(weights)), np.int64),
+        shelf_most=np.zeros((len(fleet.shelves), len(weights)), np.int64),
         scores=np.zeros(num_instances),
         matched=np.zeros(num_instances, np.int64),
         work=records(num_instances, WORK),
@@ -156,6 +179,7 @@ def settings_of(
     """Return the settings of a policy as compiled code reads them."""
     settings = records(1, SETTINGS)
     settings["policy"], settings["seed"], settings["stream"] = NUMBERS[type(policy)], seed, stream
+    settings["must_see"] = NOWHERE
     settings["counts_twice"] = is_blis = compatibility == "blis"
     routed = RoutedFleet(len(fleet.instances), int(fleet.counts["block_size"][0]), is_blis)
     for name, number in policy.numbers(routed).items():

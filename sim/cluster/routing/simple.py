@@ -20,7 +20,7 @@ from sim.jit.compile import part, phase
 @part
 def load_seen(router: Router, fleet: Fleet, instance: int) -> int:
     """Return an instance's load as the router's settings count it."""
-    return load_of(fleet, instance, router.settings[0].counts_twice)
+    return load_of(fleet.instances[instance], router.settings[0].counts_twice)
 
 
 @part

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from sim.cluster.arrays import NOWHERE
 from sim.cluster.fleet import Fleet, RequestTable, num_full_blocks, num_prompt_ids
 from sim.cluster.routing import scorers as sc
-from sim.cluster.routing.recent import add_own, keep_at_most, num_free_slots, touch
-from sim.cluster.routing.router_state import PolicyFunctions, Router
+from sim.cluster.routing.recent import add_own, keep_at_most, match_prefix, num_free_slots, touch
+from sim.cluster.routing.router_state import PolicyFunctions, Router, Scored
 from sim.cluster.routing.routing_policies import Weighted
+from sim.cluster.routing.shelves import search
 from sim.cluster.routing.simple import take_best
 from sim.jit.compile import part, phase
 
 
+def compares_alone(policy: Weighted) -> bool:
+    """Return whether no scorer ranks all, or reads what each instance has: they are found by what shelves say."""
+    return not policy.has("precise-prefix-cache", "no-hit-lru", "lora-affinity")
+
+
 @phase
-def choose_by_scores(router: Router, fleet: Fleet, requests: RequestTable, request: int) -> int:
-    """Return a candidate with the highest score."""
+def choose_by_scores(router: Router, fleet: Fleet, requests: RequestTable, request: int, time_us: int) -> int:
+    """Return a candidate with the highest score, or where some must be looked at first, as ``search``."""
+    if len(fleet.shelves) > 0 and fleet.counts[0].is_by_number and not router.settings[0].counts_twice:
+        return search(router, fleet, requests, request, time_us)
     add_up_scores(router, fleet, requests, request)
     best, num_ties = -1.0, 0
     for place in range(fleet.counts[0].num_candidates):
@@ -26,13 +35,19 @@ def choose_by_scores(router: Router, fleet: Fleet, requests: RequestTable, reque
 
 @part
 def add_up_scores(router: Router, fleet: Fleet, requests: RequestTable, request: int) -> None:
-    """Set every candidate's score; scorers are added in one fixed order, so that equal sums are equal."""
-    router.scores[:] = 0.0
-    sc.find_matches(router, fleet, requests, request)
-    for scorer in range(len(router.weights)):
-        if router.weights[scorer] == 0.0:
-            continue
-        sc.score(router, fleet, requests, request, scorer)
+    """Set every candidate's score, 0 of other instances."""
+    if router.settings[0].keeps_prefixes:
+        num = num_prompt_ids(fleet, requests, request)
+        match_prefix(
+            router.prefixes.holders, requests.hash_ids, requests.hash_starts[request], num, router.matched
+        )
+    sc.note_cold(router, fleet)
+    sc.compare_candidates(router, fleet)
+    rows = Scored(fleet.instances, router.matched, router.scores)
+    sc.score_rows(router, fleet, requests, request, rows, 0, len(router.scores))
+    for instance in range(len(router.scores)):
+        if fleet.place_of[instance] == NOWHERE:
+            router.scores[instance] = 0.0
 
 
 @phase

@@ -28,11 +28,37 @@ def is_foreseen(state: State) -> bool:
 
 
 @part
-def time_to_go_us(state: State, request: int, least_us: int) -> int:
-    """Return how long after the end of its next step a request's last token is seen, at the soonest."""
+def time_to_go_us(state: State, request: int, least_us: int, reads_engines: int) -> int:
+    """Return how long after the end of its next step a request's last token is seen, at the soonest.
+
+    ``reads_engines``: there, and not by its client.
+    """
     r = state.requests[request]
-    delay_us = output_delay_us(state.latency, r.max_total_tokens - r.num_prompt_tokens)
-    return max(r.max_total_tokens - r.num_tokens - 1, 0) * least_us + delay_us
+    steps_us: int = max(r.max_total_tokens - r.num_tokens - 1, 0) * least_us
+    if reads_engines:
+        return steps_us
+    return steps_us + output_delay_us(state.latency, r.max_total_tokens - r.num_prompt_tokens)
+
+
+@phase
+def is_calm(world: World, state: State, time_us: int) -> bool:
+    """Return whether until a request ends, or comes, decisions miss nothing of an engine but blocks that it takes.
+
+    Nobody waits, nobody leaves with the step under way at ``time_us``, whoever runs has a first token if any decision
+    hears of it, and has all the blocks that it can ask for: nobody is preempted.
+    """
+    queues, settings, num_blocks = state.engine[0].queues, state.engine[0].settings, 0
+    if queues.num_waiting > 0 or queues.first_pending != NEVER:
+        return False
+    last = state.engine[0].last_schedule
+    if state.engine[0].clock.now_us > time_us and last.num_running > queues.num_running:
+        return False
+    for i in range(queues.num_running):
+        r = state.requests[state.running[i]]
+        if world.loop[0].hears_first_tokens and r.num_tokens <= r.num_prompt_tokens:
+            return False
+        num_blocks += r.max_total_tokens // settings.block_size + 2
+    return num_blocks < len(state.blocks)
 
 
 @part
@@ -47,12 +73,12 @@ def waits_behind_all(state: State) -> bool:
 
 
 @phase
-def least_time_to_go_us(state: State, least_us: int) -> int:
+def least_time_to_go_us(state: State, least_us: int, reads_engines: int) -> int:
     """Return the least ``time_to_go_us`` of requests that run or wait; FOREVER without any."""
     queues, is_fcfs = state.engine[0].queues, state.engine[0].settings.policy == dt.FCFS
     to_go_us = FOREVER
     for i in range(queues.num_running):
-        to_go_us = min(to_go_us, time_to_go_us(state, state.running[i], least_us))
+        to_go_us = min(to_go_us, time_to_go_us(state, state.running[i], least_us, reads_engines))
     if queues.num_waiting == 0 or waits_behind_all(state):
         return to_go_us
     if queues.num_waiting > MOST_EXAMINED:
@@ -61,7 +87,7 @@ def least_time_to_go_us(state: State, least_us: int) -> int:
     for i in range(queues.num_waiting):
         if not is_fcfs:
             request = state.heap[i]
-        to_go_us = min(to_go_us, time_to_go_us(state, request, least_us))
+        to_go_us = min(to_go_us, time_to_go_us(state, request, least_us, reads_engines))
         request = state.requests[request].next_waiting
     return to_go_us
 
@@ -74,7 +100,8 @@ def end_of_pending_us(state: State, now_us: int, least_us: int) -> int:
         if request == NEVER:
             return end_us
         r = state.requests[request]
-        end_us = min(end_us, max(now_us, r.queued_us) + least_us + time_to_go_us(state, request, least_us))
+        joins_us = max(now_us, r.queued_us)
+        end_us = min(end_us, joins_us + least_us + time_to_go_us(state, request, least_us, 0))
         request = r.next_waiting
     if request == NEVER:
         return end_us
@@ -88,7 +115,7 @@ def next_end_us(world: World, instance: int, time_us: int) -> int:
     clock = state.engine[0].clock
     now_us = max(clock.now_us, time_us)
     end_us = end_of_pending_us(state, now_us, least_us)
-    to_go_us = least_time_to_go_us(state, least_us)
+    to_go_us = least_time_to_go_us(state, least_us, world.loop[0].reads_engines)
     if to_go_us < FOREVER:
         first_us = now_us + least_us
         if clock.num_batches > 0:
@@ -102,10 +129,10 @@ def next_end_us(world: World, instance: int, time_us: int) -> int:
 def end_of_new_us(world: World, instance: int, request: int) -> int:
     """Return when a request that an instance has just got may end, at the soonest, or another of the instance's."""
     state, least_us = engine_at(world.engines, instance), world.least_step_us[instance]
-    if least_us == 0 or not is_foreseen(state):
+    if least_us == 0 or world.loop[0].reads_engines or not is_foreseen(state):
         return 0
     due_us = world.due_us[(len(world.due_us) >> 1) + instance]
-    end_us = state.requests[request].queued_us + least_us + time_to_go_us(state, request, least_us)
+    end_us = state.requests[request].queued_us + least_us + time_to_go_us(state, request, least_us, 0)
     if world.loop[0].has_deadlines and state.deadline_us[request] != NEVER:
         end_us = min(end_us, state.deadline_us[request])
     return min(due_us, end_us)

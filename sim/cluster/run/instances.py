@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from sim.cluster.arrays import NOWHERE, set_number
 from sim.cluster.fleet import num_prompt_ids
-from sim.cluster.run.foresight import end_of_new_us, is_foreseen, next_end_us
+from sim.cluster.routing.shelves import note_changed
+from sim.cluster.run.foresight import end_of_new_us, is_calm, is_foreseen, next_end_us
 from sim.cluster.run.lockstep import is_rank, run_ranks
 from sim.cluster.run.tables import run_engine
 from sim.cluster.run.world import FOREVER, NEVER, World
@@ -52,11 +53,23 @@ def next_step_us(world: World, instance: int) -> int:
 def next_change_us(world: World, instance: int, time_us: int) -> int:
     """Return when an instance may next differ: a step starts or ends, a request joins; FOREVER if never by itself.
 
-    Its steps were taken up to ``time_us``. Where decisions read only who is in flight, it differs where one ends.
+    Its steps were taken up to ``time_us``. Where decisions read only who is in flight, it differs where one ends; where
+    they read more, most often too (``is_calm``), but for its blocks.
     """
-    state = engine_at(world.engines, instance)
-    if world.least_step_us[instance] > 0 and is_foreseen(state):
+    state, reads_engines = engine_at(world.engines, instance), world.loop[0].reads_engines
+    is_left = world.least_step_us[instance] > 0 and is_foreseen(state)
+    if is_left and not reads_engines:
         return next_end_us(world, instance, time_us)
+    step_us = next_change_of_steps_us(world, instance, time_us)
+    is_left = is_left and is_calm(world, state, time_us)
+    world.fleet.instances[instance].exact_until_us = max(step_us, time_us + 1) if is_left else FOREVER
+    return next_end_us(world, instance, time_us) if is_left else step_us
+
+
+@part
+def next_change_of_steps_us(world: World, instance: int, time_us: int) -> int:
+    """Return when anything of an instance may next differ by itself."""
+    state = engine_at(world.engines, instance)
     clock, pending = state.engine[0].clock, state.engine[0].queues.first_pending
     change_us = clock.now_us if clock.now_us > time_us else next_step_us(world, instance)
     if change_us == NEVER:
@@ -114,12 +127,14 @@ def see_queue(world: World, instance: int, time_us: int) -> None:
     """Note how many of an instance's requests wait and run at ``time_us``, up to which its steps were taken."""
     state, seen = engine_at(world.engines, instance), world.fleet.instances[instance]
     seen.num_running, seen.num_waiting = num_running_at(state, time_us), num_waiting_at(state, time_us)
+    note_changed(world.fleet, instance)
 
 
 @phase
 def see_kv(world: World, instance: int, time_us: int) -> None:
     """Note the share of an instance's KV blocks that are in use at ``time_us``."""
     world.fleet.instances[instance].kv_usage = kv_usage_at(engine_at(world.engines, instance), time_us)
+    note_changed(world.fleet, instance)
 
 
 @phase

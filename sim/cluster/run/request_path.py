@@ -26,7 +26,7 @@ from sim.cluster.run.prefill_to_decode import (
     send_to_prefill,
     start_transfer,
 )
-from sim.cluster.run.snapshots import see_fleet, see_prompts, see_two
+from sim.cluster.run.snapshots import bring, see_fleet, see_prompts, see_two
 from sim.cluster.run.world import NEVER, UNDECIDED, World
 from sim.engine import dtypes as dt
 from sim.engine.state import engine_at
@@ -198,6 +198,28 @@ def evict(world: World, request: int, time_us: int) -> None:
 
 
 @phase
+def decide(world: World, request: int, time_us: int) -> int:
+    """Choose an instance for a request (``chosen``), by what may be seen of them at ``time_us``."""
+    loop = world.loop[0]
+    if loop.looks_at_all:
+        if not see_fleet(world, time_us):
+            return ENGINE_NEEDS_ROOM
+        see_prompts(world, request)
+    elif loop.looks_at_two and not see_two(world, request, time_us):
+        return ENGINE_NEEDS_ROOM
+    if loop.has_own_policy and world.fleet.counts[0].num_candidates > 0:
+        loop.waits_for = request
+        return NEEDS_DECISION if loop.chosen == UNDECIDED else DONE
+    while True:
+        chosen = choose_instance(world.router, world.fleet, world.requests, request, time_us)
+        if world.router.settings[0].must_see == NOWHERE:
+            loop.chosen = chosen
+            return DONE
+        if not bring(world, world.router.settings[0].must_see, time_us):
+            return ENGINE_NEEDS_ROOM
+
+
+@phase
 def route(world: World, request: int, time_us: int) -> int:
     """Send a request to the instance that the policy chooses, or that ``forced`` names."""
     loop = world.loop[0]
@@ -209,19 +231,10 @@ def route(world: World, request: int, time_us: int) -> int:
     ):
         loop.waits_for = request
         return ROUTER_NEEDS_ROOM
-    if loop.looks_at_all:
-        if not see_fleet(world, time_us):
-            return ENGINE_NEEDS_ROOM
-        see_prompts(world, request)
-    elif loop.looks_at_two and not see_two(world, request, time_us):
-        return ENGINE_NEEDS_ROOM
-    if loop.has_own_policy and world.fleet.counts[0].num_candidates > 0:
-        if loop.chosen == UNDECIDED:
-            loop.waits_for = request
-            return NEEDS_DECISION
-        instance, loop.chosen = loop.chosen, UNDECIDED
-    else:
-        instance = choose_instance(world.router, world.fleet, world.requests, request, time_us)
+    answer = decide(world, request, time_us)
+    if answer != DONE:
+        return answer
+    instance, loop.chosen = loop.chosen, UNDECIDED
     if len(world.forced) > 0 and is_on(world, world.forced[request]):
         instance = world.forced[request]
     if loop.records_decisions:

@@ -5,23 +5,18 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import numba
-from numba import types
-from numba.extending import intrinsic
+import numpy as np
 
 from sim.cluster.run.world import World
 from sim.engine.run import run
 from sim.engine.run_variants import run_of
 from sim.engine.state import State
-from sim.jit.linking import address_of, call_at
+from sim.jit.lazily import Intrinsic
+from sim.jit.numba_settings import IS_PLAIN_PYTHON
 from sim.jit.references import Table, reader_of
 
 world_at = reader_of(World, gives_columns=False)
 """(table, 0) to a reference to the ``World``."""
-
-_TABLE = types.Array(types.int64, 2, "C")
-_ARGUMENTS_OF_RUN = (_TABLE, types.int64, types.int64, types.boolean)
-"""numba's types of what ``run`` takes."""
 
 
 def address_of_run(state: State) -> int:
@@ -30,32 +25,40 @@ def address_of_run(state: State) -> int:
     Compiled code calls it there: the engine is compiled once, for runs of one engine and of many. At
     least one table of engines must have been made. Were ``run`` linked in, numba would optimise it all again.
     """
-    return 0 if numba.config.DISABLE_JIT else _address_of(run_of(state))
+    return 0 if IS_PLAIN_PYTHON else _address_of(run_of(state))
 
 
 @cache
 def _address_of(entry: Any) -> int:
-    return address_of(entry, _ARGUMENTS_OF_RUN, types.int64)
+    address: int = entry.address_for(np.zeros((1, 1), np.int64), 0, 0, True, returned="int64")
+    return address
 
 
-if numba.config.DISABLE_JIT:
+def _calling_run() -> Any:
+    """Return numba's intrinsic that calls ``run``."""
+    from numba import types
+    from numba.extending import intrinsic
 
-    def run_engine(address: int, table: Table, engine: int, until_us: int, coalesce: int) -> int:
-        """Call ``run`` for an engine."""
-        return int(run(table, engine, until_us, coalesce != 0))
+    from sim.jit.linking import call_at
 
-else:
+    taken = (types.Array(types.int64, 2, "C"), types.int64, types.int64, types.boolean)
 
     @intrinsic  # type: ignore[untyped-decorator] # numba is untyped
-    def run_engine(
+    def call_run(
         typing_context: Any, address: Any, table: Any, engine: Any, until_us: Any, coalesce: Any
     ) -> Any:
-        """Call ``run`` for an engine, at its address."""
-        given = (types.int64, _TABLE, types.int64, types.int64, types.boolean)
-
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return call_at(
-                arguments[0], types.int64, _ARGUMENTS_OF_RUN, arguments[1:], context=context, builder=builder
-            )
+            return call_at(arguments[0], types.int64, taken, arguments[1:], context=context, builder=builder)
 
-        return types.int64(*given), generate
+        return types.int64(types.int64, *taken), generate
+
+    return call_run
+
+
+def _called(address: int, table: Table, engine: int, until_us: int, coalesce: int) -> int:
+    """Call ``run`` for an engine."""
+    return int(run(table, engine, until_us, coalesce != 0))
+
+
+run_engine: Any = _called if IS_PLAIN_PYTHON else Intrinsic(_calling_run)
+"""(address, table, engine, until_us, coalesce): call ``run`` for an engine, at its address."""

@@ -60,6 +60,8 @@ LOOP = np.dtype(
         ("sees_queues", np.int64),  # decisions read what instances report of their queues,
         ("sees_kv", np.int64),  # their KV usage,
         ("sees_caches", np.int64),  # and what of the prompt they have cached
+        ("hears_first_tokens", np.int64),  # and who has a first token
+        ("reads_engines", np.int64),  # some of this as it is now, not as it was at a snapshot
         ("has_clients", np.int64),
         ("has_deadlines", np.int64),
         ("num_requests", np.int64),  # rows beyond these are further attempts of theirs, in the same order

@@ -5,9 +5,10 @@ Each costs what its duration costs; steps of one duration all together cost what
 
 from __future__ import annotations
 
+from sim.engine.counting.blocks_in_use import is_tight, steps_until_full
 from sim.engine.counting.ends import next_end
 from sim.engine.deadlines import next_deadline_us
-from sim.engine.dtypes import NEVER, PENDING
+from sim.engine.dtypes import FCFS, NEVER, PENDING
 from sim.engine.log import count_steps, log_span
 from sim.engine.optional.added_time import with_time_added_in_jump
 from sim.engine.state import State
@@ -31,12 +32,17 @@ def has_seats(s: State) -> bool:
 
 @part
 def steps_to_end(s: State) -> int:
-    """Return in how many steps from now on all that run decode, those that end in the last of them too; else 0."""
+    """Return in how many steps from now on all that run decode, those that end in the last of them too; else 0.
+
+    A head of the queue that did not fit comes to fit when something is freed, which is not before. None of the steps
+    lacks a block.
+    """
     queues, c = s.engine[0].queues, s.engine[0].counting
     is_even = c.num_decodes > 0 and c.num_decodes == queues.num_running and c.num_surplus == 0
-    if not is_even or (queues.num_waiting > 0 and has_seats(s)):
+    if not is_even or (queues.num_waiting > 0 and has_seats(s) and not queues.head_is_blocked):
         return 0
-    return next_end(s) - c.num_scheduled
+    num_steps = next_end(s) - c.num_scheduled
+    return min(num_steps, steps_until_full(s)) if is_tight(s) else num_steps
 
 
 @part
@@ -54,8 +60,10 @@ def take_note(s: State, request: int, noted_us: int) -> int:
 
 @part
 def move_on(s: State, num_steps: int) -> None:
-    """Count steps in which every running request got a token."""
-    totals, c = s.engine[0].totals, s.engine[0].counting
+    """Count steps in which every running request got a token, and the head of the queue, if it could, asked in vain."""
+    queues, totals, c = s.engine[0].queues, s.engine[0].totals, s.engine[0].counting
+    if queues.num_waiting > 0 and has_seats(s):
+        totals.num_kv_allocation_failures += num_steps
     c.num_scheduled += num_steps
     c.context_tokens += c.num_decodes * num_steps
     totals.num_steps += num_steps
@@ -74,8 +82,9 @@ def looks_before(seen_us: int, duration_us: int, time_us: int) -> int:
 @part
 def event_before(s: State, until_us: int) -> int:
     """Return when a request comes that may be admitted, or a client gives up, ``until_us`` at the latest."""
-    event_us = earlier(next_deadline_us(s), until_us)
-    return earlier(next_queued_us(s), event_us) if has_seats(s) else event_us
+    queues, event_us = s.engine[0].queues, earlier(next_deadline_us(s), until_us)
+    is_closed = not has_seats(s) or (queues.head_is_blocked and s.engine[0].settings.policy == FCFS)
+    return event_us if is_closed else earlier(next_queued_us(s), event_us)
 
 
 @phase

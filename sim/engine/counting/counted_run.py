@@ -1,19 +1,20 @@
 """A whole run while blocks are counted, not handed out: sixty times as fast as ``run`` where nothing else happens.
 
-Three things have to hold. No two requests share a block, so that nothing is found in the prefix cache. No request can
-lack one: each is admitted only if the cache holds all that the running ones come to need, and it with them. And no
-client gives up while it waits. Then no request is preempted or dropped, and each step computes a token of every request
-whose prompt is done. It is known beforehand which step gives a request its last token, so it is touched when it is
-admitted, when its prompt is done, and then.
+Three things have to hold. No two requests share a block, so that nothing is found in the prefix cache. No running
+request lacks one (``blocks_in_use.py``). And no client gives up while it waits. Then no request is preempted or
+dropped, and each step computes a token of every request whose prompt is done. It is known beforehand which step gives a
+request its last token, so it is touched when it is admitted, when its prompt is done, and then.
 
 Every step is decided as ``run`` decides it; outcomes, totals, spans and counts of steps are the same bits
 (``tests/sim/engine/counting``). What may be counted, ``sim/countable.py`` says. A run ends here with its last request,
-or, with CANNOT_COUNT, as soon as one of the others fails; then it has to be begun anew, by ``run``. It may be paused
-at a time: then all that an engine tells of itself is there, too (``pause.py``).
+or before the first step for which one of the others might fail: with HANDED_OVER ``run`` goes on there
+(``hand_over.py``), with CANNOT_COUNT it begins anew. A run with one KV cache group may be paused at a time: then all
+that an engine tells of itself is there, too (``pause.py``).
 """
 
 from __future__ import annotations
 
+from sim.engine.counting.blocks_in_use import is_tight, next_step_may_lack
 from sim.engine.counting.counted_jump import jump_counted
 from sim.engine.counting.counted_step import (
     duration_counted,
@@ -22,6 +23,7 @@ from sim.engine.counting.counted_step import (
     schedule_counted,
     update_counted,
 )
+from sim.engine.counting.hand_over import hand_over
 from sim.engine.counting.pause import note_counted, settle
 from sim.engine.deadlines import next_deadline_us
 from sim.engine.dtypes import NEVER
@@ -40,15 +42,20 @@ from sim.engine.waiting import next_queued_us
 from sim.jit.compile import engine_entry, part, phase
 from sim.jit.references import Table
 
-CANNOT_COUNT = 4
-"""Why ``run_counted`` returned, beside ``run``'s reasons: the cache might not hold a request, or a client gave up."""
+HANDED_OVER, CANNOT_COUNT = 4, 5
+"""Why ``run_counted`` returned, beside ``run``'s reasons: a request might lack a block, or a client gave up; with
+several KV cache groups all is lost then, and the run has to begin anew."""
 
 
 @part
-def has_given_up(s: State) -> bool:
-    """Return whether a client has given up that still waits: its request has to be dropped, wherever it is."""
+def has_to_stop(s: State) -> bool:
+    """Return whether a client has given up that still waits: its request has to be dropped, wherever it is.
+
+    Likewise whether there may be too few blocks for those that run, where that is known of several groups.
+    """
     due_us = next_deadline_us(s)
-    return due_us != NEVER and due_us <= s.engine[0].clock.now_us
+    has_given_up = due_us != NEVER and due_us <= s.engine[0].clock.now_us
+    return has_given_up or s.engine[0].counting.has_lacked != 0
 
 
 @part
@@ -83,19 +90,20 @@ def count_sync(s: State, until_us: int) -> int:
     while has_room_for_spans(s):
         if clock.now_us >= until_us:
             return REACHED
-        if has_given_up(s):
-            return CANNOT_COUNT
+        if has_to_stop(s):
+            return HANDED_OVER
         take_in_due(s)
         if not has_unfinished(s):
             answer = wait_for_arrival(s, until_us)
             if answer != NEVER:
                 return answer
             continue
+        if is_tight(s) and next_step_may_lack(s):
+            return HANDED_OVER
         if jump_counted(s, clock.now_us, False, until_us) != NEVER:
             end_jump(s, until_us)
             continue
-        if not schedule_counted(s, 0):
-            return CANNOT_COUNT
+        schedule_counted(s, 0)
         clock.now_us += duration_counted(s, 0, clock.now_us)
         note_counted(s, clock.now_us, until_us)
         update_counted(s, 0, clock.now_us)
@@ -162,21 +170,22 @@ def count_with_batch_queue(s: State, until_us: int) -> int:
     while has_room_for_spans(s):
         if clock.now_us >= until_us:
             return REACHED
-        if has_given_up(s):
-            return CANNOT_COUNT
+        if has_to_stop(s):
+            return HANDED_OVER
         take_in_due(s)
         if clock.num_batches == 0 and not has_unfinished(s):
             answer = wait_for_arrival(s, until_us)
             if answer != NEVER:
                 return answer
             continue
+        if is_tight(s) and next_step_may_lack(s):
+            return HANDED_OVER
         if jumps_ahead(s, until_us):
             continue
         if has_requests(s):
             batch = in_flight(s, clock.num_batches)
             was_idle = nothing_is_in_flight(s)
-            if not schedule_counted(s, batch):
-                return CANNOT_COUNT
+            schedule_counted(s, batch)
             is_empty = s.batches[batch].num_entries == 0
             if is_empty and was_idle:
                 s.batches[batch].exec_end_us = clock.now_us
@@ -193,13 +202,19 @@ def count_with_batch_queue(s: State, until_us: int) -> int:
 
 @engine_entry
 def run_counted(engines: Table, engine: int, until_us: int) -> int:
-    """Take every step of an engine that starts before ``until_us``; return REACHED, IDLE, NEEDS_ROOM or CANNOT_COUNT.
+    """Take every step of an engine that starts before ``until_us``; return REACHED, IDLE or a reason not to go on.
 
-    ``engine``: which row of the table it is.
+    ``engine``: which row of the table it is. With several KV cache groups, how many blocks are free is not told at a
+    pause.
     """
     s = engine_at(engines, engine)
     is_queued = s.engine[0].settings.max_concurrent_batches > 1
     reason = count_with_batch_queue(s, until_us) if is_queued else count_sync(s, until_us)
+    has_groups = len(s.kv_cache_groups) > 0
+    if s.engine[0].counting.has_lacked or (has_groups and reason == HANDED_OVER):
+        return CANNOT_COUNT
     if reason in (REACHED, IDLE):
         settle(s, until_us)
+    elif reason == HANDED_OVER:
+        hand_over(s)
     return reason

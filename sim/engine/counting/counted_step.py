@@ -5,6 +5,7 @@ Each request is touched only when it is admitted, when its prompt is done, and a
 
 from __future__ import annotations
 
+from sim.engine.counting.blocks_in_use import has_first_blocks
 from sim.engine.counting.ends import (
     next_end,
     pop_end,
@@ -29,17 +30,33 @@ from sim.latency.batch import sums_of_share
 
 @part
 def num_blocks_needed(s: State, request: int) -> int:
-    """Return how many blocks a request has in the end, one for a token behind an EOS in flight included."""
+    """Return how many blocks a request has in the end, one for a token behind an EOS in flight included.
+
+    Of several groups: as if none let go of any while its request runs.
+    """
     settings, r = s.engine[0].settings, s.requests[request]
-    return cdiv(r.max_total_tokens + settings.async_scheduling, settings.block_size)
+    num_tokens, num_blocks = r.max_total_tokens + settings.async_scheduling, 0
+    if len(s.kv_cache_groups) == 0:
+        return cdiv(num_tokens, settings.block_size)
+    for group in range(len(s.kv_cache_groups)):
+        num_blocks += cdiv(num_tokens, s.kv_cache_groups[group].block_size)
+    return num_blocks
 
 
 @part
-def may_lack_blocks(s: State, num_blocks: int) -> bool:
-    """Return whether the cache might not hold so many blocks beside all that the running requests come to need."""
+def fits_counted(s: State, request: int, num_tokens: int) -> bool:
+    """Return whether the head of the queue finds its blocks: surely where those of all that run are there to the end.
+
+    With several groups it is not known otherwise; then the run is worth nothing.
+    """
     settings, queues, c = s.engine[0].settings, s.engine[0].queues, s.engine[0].counting
     kept_free = settings.watermark_blocks if queues.num_running > 0 else 0
-    return c.num_blocks + num_blocks + kept_free > len(s.blocks) - 1
+    if c.num_blocks + num_blocks_needed(s, request) + kept_free <= len(s.blocks) - 1:
+        return True
+    if len(s.kv_cache_groups) > 0:
+        c.has_lacked = 1
+        return True
+    return has_first_blocks(s, request, num_tokens, kept_free)
 
 
 @phase
@@ -49,6 +66,7 @@ def note_surplus(s: State, request: int) -> None:
     if length_limit(s, request) > r.max_total_tokens:
         c.num_surplus += 1
         c.surplus_context_tokens += r.max_total_tokens
+        c.surplus_request = request
 
 
 @part
@@ -108,22 +126,25 @@ def compute_prompt(s: State, batch: int, request: int, num_tokens: int) -> None:
 
 
 @part
-def admit_counted(s: State, request: int, num_blocks: int) -> None:
-    """Let the head of the queue run, which comes to need so many blocks."""
+def admit_counted(s: State, request: int) -> None:
+    """Let the head of the queue run."""
     queues, c, r = s.engine[0].queues, s.engine[0].counting, s.requests[request]
     remove_request(s, request)
     queues.num_running += 1
-    c.num_blocks += num_blocks
-    r.num_blocks = num_blocks
+    r.num_blocks = num_blocks_needed(s, request)
+    c.num_blocks += r.num_blocks
+    r.slot = c.num_admitted
+    c.num_admitted += 1
     r.status, r.scheduled_us = RUNNING, s.engine[0].clock.now_us
     r.num_computed_tokens = r.num_cached_tokens = 0
     s.engine[0].totals.num_cache_queries += r.num_prompt_tokens
 
 
 @phase
-def schedule_counted(s: State, batch: int) -> bool:
-    """Fill a batch; return False, the batch half filled, where a request might lack a block."""
+def schedule_counted(s: State, batch: int) -> None:
+    """Fill a batch, in which no running request lacks a block."""
     settings, queues, c, b = s.engine[0].settings, s.engine[0].queues, s.engine[0].counting, s.batches[batch]
+    queues.head_is_blocked = 0
     begin_step(s, batch)
     budget = settings.max_num_batched_tokens - b.num_entries
     if c.prefilling != NEVER and budget > 0:
@@ -136,14 +157,14 @@ def schedule_counted(s: State, batch: int) -> bool:
         num_tokens = min(s.requests[request].num_prompt_tokens, budget)
         if num_tokens < s.requests[request].num_prompt_tokens and not settings.enable_chunked_prefill:
             break
-        num_blocks = num_blocks_needed(s, request)
-        if may_lack_blocks(s, num_blocks):
-            return False
-        admit_counted(s, request, num_blocks)
+        if not fits_counted(s, request, num_tokens):
+            s.engine[0].totals.num_kv_allocation_failures += 1
+            queues.head_is_blocked = 1
+            break
+        admit_counted(s, request)
         budget -= num_tokens
         compute_prompt(s, batch, request, num_tokens)
     queues.has_finished_ids = 0
-    return True
 
 
 @part
@@ -174,8 +195,9 @@ def end_counted(s: State, request: int, now_us: int, emission: int) -> None:
     r.last_token_us = max(now_us, r.first_token_us)
     r.last_emission = emission
     c.num_blocks -= r.num_blocks
-    r.num_blocks = 0
+    r.num_blocks, r.slot = 0, NEVER
     queues.num_running -= 1
+    queues.head_is_blocked = 0
     queues.has_finished_ids = 1
     totals.num_completed += 1
     if settings.is_closed_loop:

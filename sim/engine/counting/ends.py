@@ -2,7 +2,8 @@
 
 A heap whose least element is the next end; those of one step in the order in which the requests were admitted. Each
 has four below it, so that few turns are taken. Its two columns lie in arrays that such a run has no other use for:
-``State.preempted`` and ``State.running``.
+``State.preempted`` and ``State.running``. Where blocks may lack, requests are counted beside it by the step in which
+they fill a block (``blocks_in_use.py``), in ``State.first_in_round``.
 """
 
 from __future__ import annotations
@@ -11,8 +12,14 @@ from sim.engine.dtypes import NEVER
 from sim.engine.state import State
 from sim.jit.compile import part
 
-PUSHES = 1 << 32
-"""A key is a step times this, and how many requests were pushed before."""
+RANKS = 1 << 32
+"""A key is a step times this, and how many requests were admitted before."""
+
+
+@part
+def residue_of(s: State, step: int, request: int) -> int:
+    """Return after which steps, modulo the block size, the blocks of a request are full whose last step is ``step``."""
+    return (step - s.requests[request].max_total_tokens + 1) % s.engine[0].settings.block_size
 
 
 @part
@@ -31,15 +38,16 @@ def rise(s: State, at: int, key: int, request: int) -> None:
 def push_end(s: State, step: int, request: int) -> None:
     """Note in which step, counted by ``num_scheduled``, a request's last token is computed."""
     c = s.engine[0].counting
-    rise(s, c.num_ends, step * PUSHES + c.num_pushed, request)
-    c.num_pushed += 1
+    rise(s, c.num_ends, step * RANKS + s.requests[request].slot, request)
     c.num_ends += 1
+    if c.counts_residues:
+        s.first_in_round[residue_of(s, step, request)] += 1
 
 
 @part
 def next_end(s: State) -> int:
     """Return the step of the next end; there must be one."""
-    return s.preempted[0] // PUSHES
+    return s.preempted[0] // RANKS
 
 
 @part
@@ -51,6 +59,8 @@ def pop_end(s: State) -> int:
     """
     c = s.engine[0].counting
     request = s.running[0]
+    if c.counts_residues:
+        s.first_in_round[residue_of(s, next_end(s), request)] -= 1
     c.num_ends -= 1
     length, at, child = c.num_ends, 0, 1
     while child + 3 < length:

@@ -5,56 +5,11 @@ All of it follows from where the run stands; only the requests that run are look
 
 from __future__ import annotations
 
-from sim.engine.counting.ends import PUSHES
+from sim.engine.counting.blocks_in_use import blocks_in_use
 from sim.engine.dtypes import NEVER
-from sim.engine.kv_cache.prefix_cache import cdiv
-from sim.engine.run import add_arrivals, in_flight
-from sim.engine.schedule import length_limit
+from sim.engine.run import add_arrivals
 from sim.engine.state import State
 from sim.jit.compile import part, phase
-
-
-@part
-def blocks_of(s: State, num_computed: int) -> int:
-    """Return how many blocks a request has of which so many tokens are computed, or in a step that computes them."""
-    return cdiv(num_computed, s.engine[0].settings.block_size)
-
-
-@part
-def blocks_at_end(s: State, batch: int, request: int) -> int:
-    """Return how many blocks a request has whose last token a batch in flight gives.
-
-    Of an EOS the scheduler does not know: any later batch computes a token behind it.
-    """
-    r, is_newest = s.requests[request], s.batches[batch].step == s.engine[0].totals.num_steps - 1
-    has_surplus = not is_newest and length_limit(s, request) > r.max_total_tokens
-    return blocks_of(s, r.max_total_tokens - 1 + has_surplus)
-
-
-@phase
-def blocks_in_use(s: State) -> int:
-    """Return how many blocks the running requests have: those that decode, whose prompt is begun, and that end."""
-    clock, c, num_blocks = s.engine[0].clock, s.engine[0].counting, 0
-    for i in range(c.num_ends):
-        num_left = s.preempted[i] // PUSHES - c.num_scheduled
-        num_blocks += blocks_of(s, s.requests[s.running[i]].max_total_tokens - 1 - num_left)
-    if c.prefilling != NEVER:
-        num_blocks += blocks_of(s, s.requests[c.prefilling].num_computed_tokens)
-    first, last = c.first_of_firsts, c.first_of_lasts
-    for i in range(max(clock.num_batches, 1)):
-        batch = in_flight(s, i)
-        for _ in range(s.batches[batch].num_first_tokens):
-            if first == NEVER:
-                break
-            if s.requests[first].max_total_tokens == s.requests[first].num_prompt_tokens + 1:
-                num_blocks += blocks_at_end(s, batch, first)
-            first = s.requests[first].next_waiting
-        for _ in range(s.batches[batch].num_last_tokens):
-            if last == NEVER:
-                break
-            num_blocks += blocks_at_end(s, batch, last)
-            last = s.requests[last].previous_waiting
-    return num_blocks
 
 
 @part

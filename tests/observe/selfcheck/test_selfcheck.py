@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import MagicMock
+
 import numpy as np
 import orjson
 import pytest
@@ -9,7 +11,7 @@ import pytest
 import vtwin
 from observe.response.stream_reader import StreamReader
 from observe.selfcheck.measure import poisson, start_reference_server, users
-from observe.selfcheck.reference_server import chunks_of
+from observe.selfcheck.reference_server import ReferenceServer, StreamedAnswer, chunks_of
 from observe.selfcheck.report import MeasuredFigure, Report
 from traces import request_metrics
 
@@ -63,6 +65,13 @@ def test_the_truth_speaks_as_vllm_does() -> None:
     chat = b"".join(chunks_of(7, 3, chat=True))
     assert chat.count(b'"delta":{"content":" word"}') == 3
     assert b'"text":' not in chat
+
+
+async def test_requests_without_an_id_are_logged_one_by_one() -> None:
+    server = ReferenceServer()
+    for name in ("", "", "named"):
+        StreamedAnswer(server, MagicMock(), name=name, body=b'{"prompt": [1], "max_tokens": 2}')
+    assert sorted(server.logs) == ["named", "unnamed-0", "unnamed-1"]
 
 
 def test_a_figure_meets_its_bar_from_its_own_side() -> None:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.cluster.arrays import FAR, NOWHERE, first_at_most, set_number, tree_of
-from sim.cluster.fleet import Fleet, add_in_flight, new_fleet, set_candidates
+from sim.cluster.fleet import Fleet, new_fleet, set_candidates
+from sim.cluster.routing.shelves import add_in_flight
 from sim.jit.compile import engine_entry
 from sim.requests import Int64s
 

@@ -11,7 +11,8 @@ import numpy as np
 from sim import Requests
 from sim.cluster.fleet import ACTIVE_ADAPTER, WAITING_ADAPTER, new_fleet, request_table, set_candidates
 from sim.cluster.routing.router_state import new_router, with_room_for
-from sim.cluster.routing.routing_policies import RoutingPolicy
+from sim.cluster.routing.routing_policies import RoutingPolicy, Weighted
+from sim.cluster.routing.weighted import compares_alone
 from tests.sim.cluster.compiled_calls import NEEDS_ROOM, decide, finish, refresh, settle, start_decoding
 from tests.sim.cluster.reference import Instance, Prompt, World, rule_of
 
@@ -37,7 +38,8 @@ class Comparison:
 
     def __init__(self, policy: RoutingPolicy, drawn: Happenings) -> None:
         self.rng, self.drawn = random.Random(drawn.seed), drawn
-        order = self.rng.sample(range(drawn.num_instances), drawn.num_instances)
+        self.by_number = drawn.seed % 2 == 1
+        order = self.some_of(drawn.num_instances)
         self.world = World(
             instances=[Instance() for _ in order],
             order=order,
@@ -51,6 +53,7 @@ class Comparison:
             order=order,
             num_adapters=NUM_ADAPTERS,
             keeps_loads=drawn.seed % 2 == 1,
+            keeps_shelves=isinstance(policy, Weighted) and compares_alone(policy),
         )
         self.prompts = self.draw_prompts()
         self.rule = rule_of(self.world, policy)
@@ -64,6 +67,11 @@ class Comparison:
         self.where: dict[int, int] = {}
         self.prefilling: set[int] = set()
         self.now_us = 0
+
+    def some_of(self, num: int) -> list[int]:
+        """Draw candidates, in any order or by their numbers."""
+        some = self.rng.sample(range(self.drawn.num_instances), num)
+        return sorted(some) if self.by_number else some
 
     def draw_prompts(self) -> list[Prompt]:
         """Draw prompts that often begin alike, and lay out the table of them."""
@@ -129,7 +137,7 @@ class Comparison:
         if rng.random() < 0.2:
             self.take_snapshot()
         if rng.random() < 0.05:
-            kept = rng.sample(range(self.drawn.num_instances), rng.randint(1, self.drawn.num_instances))
+            kept = self.some_of(rng.randint(1, self.drawn.num_instances))
             self.world.order[:] = kept
             set_candidates(self.fleet, kept)
         self.fill_caches(prompt)
@@ -153,6 +161,7 @@ class Comparison:
             at.waiting, at.running = rng.choice([0, 0, 1, 5, 200]), rng.randrange(4)
             at.kv_usage = rng.choice([0.0, 0.5, 0.75, round(rng.random(), 3)])
             row.num_waiting, row.num_running, row.kv_usage = at.waiting, at.running, at.kv_usage
+        self.fleet.shelves["is_outdated"] = 1
         refresh(self.router, self.fleet)
         self.rule.snapshot()
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim import Blackbox, Engine, EngineConfig, Simulation, Status
+from sim import Blackbox, Engine, EngineConfig, Extended, Simulation, Status
 from sim.engine.state import State
 from tests.examples import examples
 from tests.sim.strategies import (
@@ -33,6 +33,31 @@ def test_jumps_change_no_outcome_and_no_total(case: Case) -> None:
     assert_same_outcomes(jumped.outcomes, stepped.outcomes)
     assert_same_totals(jumped, stepped)
     assert stepped.num_jumps == 0
+
+
+def test_a_head_whose_hits_are_evicted_asks_for_no_block_once_its_prompt_is_too_long_for_a_step() -> None:
+    """Without chunked prefill: one that was preempted finds its own blocks, until decoding evicts them."""
+    prompts, outputs = (5, 3, 3, 3, 1, 1, 1, 1), (17, 1, 11, 7, 1, 1, 1, 1)
+    rows = [
+        {"arrival_us": 50 * (number > 1), "prompt": prompt, "output": output}
+        for number, (prompt, output) in enumerate(zip(prompts, outputs, strict=True))
+    ]
+    config = EngineConfig(
+        max_num_seqs=4,
+        max_num_batched_tokens=8,
+        num_gpu_blocks=11,
+        block_size=4,
+        max_model_len=1000,
+        enable_chunked_prefill=False,
+        async_scheduling=False,
+    )
+    latency = Extended(
+        beta0=0.7, beta1=0.7, beta2=0.7, beta3=0.07, beta4=0.007, beta5=0.7, floor=7, kappa=0, u0=0
+    )
+    case = Case(requests=requests_of(rows), config=config, latency=replace(latency, tau_s=1e-4))
+    jumped, stepped = case.run(), case.run(coalesce=False)
+    assert stepped.num_preemptions > 0
+    assert_same_totals(jumped, stepped)
 
 
 @examples(100)

@@ -19,7 +19,7 @@ from sim.engine.run_variants import KNOWN, RUNS, RunVariant, run_of, variant_for
 from sim.engine.state import Records, State
 from sim.engine_ready import needed_variant, one_request, smallest_engine
 from sim.jit.folding import folded
-from sim.jit.linking import Uncompiled
+from sim.jit.lazily import Uncompiled
 from sim.latency import Blackbox
 from sim.resumable import Engine
 from tests.examples import examples

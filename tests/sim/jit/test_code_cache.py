@@ -9,13 +9,14 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import numba
 import pytest
 
 from sim.jit import code_cache
-from sim.jit.code_cache import cache_for, one_process_at_a_time, private_folder
+from sim.jit.code_cache import CodeFolder, NoFolder, one_process_at_a_time, private_folder
+from sim.jit.entries import Entry
+from sim.jit.numba_settings import IS_PLAIN_PYTHON
 
-pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled without the JIT")
+pytestmark = pytest.mark.skipif(IS_PLAIN_PYTHON, reason="nothing is compiled without the JIT")
 
 
 @pytest.fixture(autouse=True)
@@ -28,16 +29,11 @@ def one_more(number: int) -> int:
     return number + 1
 
 
-def use(folder: Path | None) -> Any:  # noqa: ANN401 - a dispatcher
+def use(folder: Path | None, function: Callable[[int], int] = one_more) -> Entry:
     """Compile or load a function, call it, and return it."""
-    compiled: Any = numba.njit(one_more)
-    compiled._cache = cache_for(one_more, folder)
-    assert compiled(41) == 42
-    return compiled
-
-
-def num_hits(compiled: Any) -> int:  # noqa: ANN401 - a dispatcher
-    return sum(compiled.stats.cache_hits.values())
+    entry = Entry(function, None, lambda: [NoFolder() if folder is None else CodeFolder(folder)])
+    assert entry(41) == function(41)
+    return entry
 
 
 def empty(_: bytes) -> bytes:
@@ -58,17 +54,16 @@ def noise(_: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("damage", [empty, half, one_bit_off, noise])
-@pytest.mark.parametrize("ending", ["nbi", "nbc"])
 def test_a_damaged_file_is_told_and_made_again(
-    damage: Callable[[bytes], bytes], ending: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    damage: Callable[[bytes], bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     use(tmp_path)
-    assert num_hits(use(tmp_path)) == 1
+    assert use(tmp_path).num_loaded == 1
     assert capsys.readouterr().err == ""
-    (file,) = tmp_path.rglob(f"*.{ending}")
+    (file,) = tmp_path.rglob("*.code")
     file.write_bytes(damage(file.read_bytes()))
-    assert num_hits(use(tmp_path)) == 0
-    assert num_hits(use(tmp_path)) == 1
+    assert use(tmp_path).num_loaded == 0
+    assert use(tmp_path).num_loaded == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line == f"compiled code: {file}: got a damaged file, expected what was written; compiled again"
 
@@ -79,7 +74,7 @@ def test_a_full_disk_costs_the_next_run_time_not_this_one(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(code_cache.CheckedFiles, "_write", full)
+    monkeypatch.setattr(code_cache, "write_checked", full)
     use(tmp_path)
     use(tmp_path)
     (line,) = capsys.readouterr().err.splitlines()
@@ -122,34 +117,26 @@ def test_a_folder_of_another_user_is_not_used_and_without_any_nothing_is_kept(
     (line,) = capsys.readouterr().err.splitlines()
     assert "another user" in line
     assert line.endswith("compiled for this run only")
-    assert num_hits(use(None)) == 0
+    assert use(None).num_loaded == 0
 
 
 def test_code_that_another_user_wrote_is_not_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(tmp_path)
-    (index,) = tmp_path.rglob("*.nbi")
+    (file,) = tmp_path.rglob("*.code")
     real, own = os.fstat, os.getuid()
 
     def owned_by(user: int) -> Callable[[int], os.stat_result]:
         return lambda handle: os.stat_result((*real(handle)[:4], user, *real(handle)[5:10]))
 
     monkeypatch.setattr(code_cache.os, "fstat", owned_by(own + 1))
-    assert num_hits(use(tmp_path)) == 0
+    assert use(tmp_path).num_loaded == 0
     assert capsys.readouterr().err == (
-        f"compiled code: {index}: got a file of another user, expected one of yours; compiled again\n"
+        f"compiled code: {file}: got a file of another user, expected one of yours; compiled again\n"
     )
     monkeypatch.setattr(code_cache.os, "fstat", owned_by(0))
-    assert num_hits(use(tmp_path)) == 1
-
-
-def test_code_from_disk_can_be_linked_with(tmp_path: Path) -> None:
-    use(tmp_path)
-    loaded = use(tmp_path)
-    assert num_hits(loaded) == 1
-    two_more = numba.njit(lambda number: loaded(loaded(number)))
-    assert two_more(40) == 42
+    assert use(tmp_path).num_loaded == 1
 
 
 def test_another_checkout_of_the_same_sources_compiles_nothing(tmp_path: Path) -> None:
@@ -162,10 +149,7 @@ def test_another_checkout_of_the_same_sources_compiles_nothing(tmp_path: Path) -
         os.utime(source, (written, written))
         names: dict[str, Any] = {"__name__": "module"}
         exec(compile(source.read_text(), str(source), "exec"), names)  # noqa: S102 - the test's own words
-        compiled: Any = numba.njit(names["more"])
-        compiled._cache = cache_for(names["more"], tmp_path / "code")
-        assert compiled(40) == 40 + more
-        hits.append(num_hits(compiled))
+        hits.append(use(tmp_path / "code", names["more"]).num_loaded)
     assert hits == [0, 1, 0]
 
 

@@ -12,12 +12,13 @@ import numba
 import numpy as np
 import pytest
 from numba import int64
-from numba.core import codegen, compiler, cpu, environment, types
+from numba.core import callconv, codegen, compiler, cpu, environment, types
 from numba.extending import intrinsic
 
-from sim.jit.code_cache import cache_for
-from sim.jit.compile import INTERNAL
-from sim.jit.linking import Outer, address_of, call_at, for_any_integer
+from sim.jit.code_cache import CodeFolder, NoFolder
+from sim.jit.entries import Entry
+from sim.jit.lazily import Intrinsic
+from sim.jit.linking import INTERNAL, Outer, call_at, for_any_integer
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled without the JIT")
 
@@ -41,11 +42,14 @@ def asked(number: int) -> int:
     return all_of_them(number) + twice(number)
 
 
-def outer(function: Callable[..., Any], folder: Path | None = None) -> Any:
+def outer(function: Callable[..., Any]) -> Any:
+    """Return a function that Python calls through numba, to look at what it holds."""
+    return numba.njit(pipeline_class=Outer)(function)
+
+
+def entry(function: Callable[..., Any], folder: Path | None = None) -> Entry:
     """Return a function that Python calls, loaded from a folder or compiled."""
-    compiled: Any = numba.njit(pipeline_class=Outer)(function)
-    compiled._cache = cache_for(function, folder)
-    return compiled
+    return Entry(function, None, lambda: [NoFolder() if folder is None else CodeFolder(folder)])
 
 
 def results_of(compiled: Any) -> Any:
@@ -103,11 +107,11 @@ def test_an_inner_function_is_compiled_once_for_all_integers() -> None:
 
 
 def test_what_was_stored_is_loaded_and_not_compiled_again(tmp_path: Path) -> None:
-    first = outer(asked, tmp_path)
-    again = outer(asked, tmp_path)
+    first = entry(asked, tmp_path)
+    again = entry(asked, tmp_path)
     assert first(3) == again(3) == 23
-    assert sum(first.stats.cache_hits.values()) == 0
-    assert sum(again.stats.cache_hits.values()) == 1
+    assert (first.num_compiled, first.num_loaded) == (1, 0)
+    assert (again.num_compiled, again.num_loaded) == (0, 1)
 
 
 def test_the_environment_of_what_an_outer_function_holds_is_set() -> None:
@@ -143,12 +147,18 @@ def at_least_three(number: int) -> int:
     return number
 
 
-@intrinsic  # type: ignore[untyped-decorator] # numba is untyped
-def called(typing_context: Any, address: Any, number: Any) -> Any:  # noqa: ARG001 - numba gives it
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        return call_at(arguments[0], int64, (int64,), (arguments[1],), context=context, builder=builder)
+def calling() -> Any:
+    @intrinsic  # type: ignore[untyped-decorator] # numba is untyped
+    def call(typing_context: Any, address: Any, number: Any) -> Any:  # noqa: ARG001 - numba gives it
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+            return call_at(arguments[0], int64, (int64,), (arguments[1],), context=context, builder=builder)
 
-    return int64(int64, int64), generate
+        return int64(int64, int64), generate
+
+    return call
+
+
+called = Intrinsic(calling)
 
 
 def by_address(address: int, number: int) -> int:
@@ -159,22 +169,24 @@ def test_compiled_code_calls_an_outer_function_at_its_address_and_passes_its_err
     tmp_path: Path,
 ) -> None:
     """Compiled here, or loaded; without linking it in."""
-    calling = outer(by_address)
+    passing_on = entry(by_address)
     for folder in (tmp_path, tmp_path):
-        assert calling(address_of(outer(asked, folder), (int64,), int64), 3) == 23
-    address = address_of(outer(at_least_three), (int64,), int64)
-    assert calling(address, 3) == 3
+        assert passing_on(entry(asked, folder).address_for(3, returned="int64"), 3) == 23
+    address = entry(at_least_three).address_for(3, returned="int64")
+    assert passing_on(address, 3) == 3
     with pytest.raises(ValueError, match="too small"):
-        calling(address, 2)
+        passing_on(address, 2)
+    with pytest.raises(TypeError, match="from Python"):
+        by_address(address, 3)
 
 
 def test_a_function_that_returns_another_type_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"asked: got .* expected float64 returned"):
-        address_of(outer(asked), (int64,), numba.float64)
+    with pytest.raises(TypeError, match="asked: got int64, expected float64 returned"):
+        entry(asked).address_for(3, returned="float64")
 
 
 def test_numba_has_what_is_relied_on() -> None:
-    """Its private names, and what they do: where this fails, ``sim/jit/linking.py`` does not fit this numba."""
+    """Its private names, and what they do: where this fails, ``linking.py`` does not fit this numba."""
     library = codegen.JITCodeLibrary(cpu_codegen(), "nothing")
     for name in ("_raise_if_finalized", "_finalized", "_linking_libraries", "_final_module", "_codegen"):
         assert hasattr(library, name), name
@@ -186,7 +198,9 @@ def test_numba_has_what_is_relied_on() -> None:
     assert "library.codegen.set_env(" in inspect.getsource(cpu.CPUContext.get_executable)
     for name in ("get_function_type", "call_function", "return_status_propagate"):
         assert hasattr(numba.core.registry.cpu_target.target_context.call_conv, name), name
-    assert hasattr(library, "get_pointer_to_function")
+    for name in ("get_pointer_to_function", "_get_compiled_object"):
+        assert hasattr(library, name), name
+    assert str(callconv.excinfo_t) == "{i8*, i32, i8*, i8*, i32}"
     assert "self.dispatcher.get_call_template(args, kws)" in inspect.getsource(types.Dispatcher.get_call_type)
     assert environment.lookup_environment("_ZN08NumbaEnv is none's") is None
     assert twice._compiler.pipeline_class is INTERNAL["pipeline_class"]  # type: ignore[attr-defined]

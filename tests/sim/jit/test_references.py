@@ -15,9 +15,9 @@ from numba.core.typing import templates
 from numba.np import arrayobj
 
 from sim.engine.state import records
-from sim.jit.compile import INTERNAL
-from sim.jit.linking import Outer
-from sim.jit.references import Column, point_to, reader_of, table_of
+from sim.jit.linking import INTERNAL, Outer
+from sim.jit.reference_types import Column
+from sim.jit.references import point_to, reader_of, table_of
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled without the JIT")
 
@@ -188,7 +188,7 @@ def test_an_index_outside_is_found_where_numba_checks_bounds(at: tuple[int, int]
 
 
 def test_numba_has_what_is_relied_on() -> None:
-    """Where this fails, ``sim/jit/references.py`` does not fit this numba."""
+    """Where this fails, ``sim/jit/reference_types.py`` does not fit this numba."""
     context = numba.core.registry.cpu_target.target_context
     for name in ("unpack_value", "pack_value", "cast", "make_tuple", "get_abi_sizeof", "enable_boundscheck"):
         assert hasattr(context, name), name

@@ -47,19 +47,23 @@ class Cost:
     loop_s: float
 
 
-def timed(arguments: list[str], folder: Path, *, expected: int = 0, **environment: str) -> Cost:
-    """Return the cost of one vtwin command that ends with the ``expected`` exit code."""
+def timed(
+    arguments: list[str], folder: Path, *, program: Path = VTWIN, expected: int = 0, **environment: str
+) -> Cost:
+    """Return the cost of one command, vtwin's unless said, that ends with the ``expected`` exit code."""
     loop_s = reference_loop_s()
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.perf_counter()
     done = subprocess.run(
-        [VTWIN, *arguments], cwd=folder, check=False, capture_output=True, env=inherited | environment
+        [program, *arguments], cwd=folder, check=False, capture_output=True, env=inherited | environment
     )
     wall_s = time.perf_counter() - started
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode != expected:
-        raise SystemExit(f"vtwin {' '.join(arguments)}: exit code {done.returncode}, {done.stderr.decode()}")
+        raise SystemExit(
+            f"{program.name} {' '.join(arguments)}: exit code {done.returncode}, {done.stderr.decode()}"
+        )
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Cost(wall_s=wall_s, cpu_s=cpu_s, loop_s=loop_s)
 

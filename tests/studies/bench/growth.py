@@ -19,7 +19,14 @@ from sim import EngineConfig, Requests, simulate
 from sim.cluster.cluster_config import ClusterConfig, Pool
 from sim.cluster.cluster_simulation import simulate_cluster
 from sim.cluster.cluster_work import ClusterWork
-from sim.cluster.routing.routing_policies import LeastLoaded, PowerOfTwo, RoundRobin, RoutingPolicy, Weighted
+from sim.cluster.routing.routing_policies import (
+    KvCost,
+    LeastLoaded,
+    PowerOfTwo,
+    RoundRobin,
+    RoutingPolicy,
+    Weighted,
+)
 from sim.kv_cache_groups import KVCacheGroup
 from tests.studies.bench.cluster import LATENCY, SMALL, synthetic
 from tests.studies.bench.engine import reference_loop_s
@@ -74,6 +81,7 @@ def growths() -> list[Growth]:
         "power of two": PowerOfTwo(),
         "least loaded": LeastLoaded(),
         "weighted": Weighted(),
+        "kv-cost": KvCost(),
     }
     return [
         Growth(name="requests, counted", sizes=tens, work=lambda n: alone(normal_requests(n), SYNC)),

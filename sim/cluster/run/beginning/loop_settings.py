@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from sim.cluster.arrays import records
@@ -9,7 +11,10 @@ from sim.cluster.cluster_config import ClusterConfig
 from sim.cluster.cluster_work import ClusterWork
 from sim.cluster.exits import Exit
 from sim.cluster.gateway.admission import AlwaysAdmit, RejectAll, TokenBucket
-from sim.cluster.routing.routing_policies import OwnPolicy
+from sim.cluster.routing.decide import functions_of
+from sim.cluster.routing.router_state import NUMBERS
+from sim.cluster.routing.routing_policies import OwnPolicy, RoutingPolicy, Weighted
+from sim.cluster.routing.weighted import compares_alone
 from sim.cluster.run.beginning.shared_engines import deadlines_of
 from sim.cluster.run.prefill_to_decode import EVERYBODY, NOBODY, WHO_LACKS_A_PREFIX
 from sim.cluster.run.world import (
@@ -18,7 +23,8 @@ from sim.cluster.run.world import (
     NEVER,
     UNDECIDED,
 )
-from sim.engine.state import Records
+from sim.engine.run_variants import variant_for
+from sim.engine.state import Records, State
 from sim.requests import Int64s
 
 DECIDER_CODES = {"never": NOBODY, "always": EVERYBODY, "prefix-threshold": WHO_LACKS_A_PREFIX}
@@ -60,29 +66,63 @@ def loop_of(config: ClusterConfig, work: ClusterWork, *, records_decisions: bool
     loop["sees_queues"] = sees_all or uses_detector or "queues" in reports
     loop["sees_kv"] = sees_all or uses_detector or "kv" in reports
     loop["sees_caches"] = is_own or asks_decode_caches or "caches" in reports
+    loop["hears_first_tokens"] = work.adapter is not None or any(
+        hears_first_tokens(each) for each in policies
+    )
+    loop["reads_engines"] = loop["hears_first_tokens"][0] or any(reads_now(loop))
     loop["records_decisions"] = records_decisions
-    for name in (
-        "queues_seen_us",
-        "kv_seen_us",
-        "caches_seen_us",
-        "dispatch_planned_us",
-        "transfer_planned_us",
-    ):
-        loop[name] = NEVER
+    for name in ("queues_seen", "kv_seen", "caches_seen", "dispatch_planned", "transfer_planned"):
+        loop[f"{name}_us"] = NEVER
     loop["chosen"], loop["look_us"] = UNDECIDED, FOREVER
     return loop
 
 
-def least_steps(loop: Records, config: ClusterConfig, *, reads_first_tokens: bool) -> Int64s:
+def hears_first_tokens(policy: RoutingPolicy) -> bool:
+    """Return whether a policy reckons with who has a first token."""
+    number = NUMBERS.get(type(policy))  # none of a user's own, which is told of nothing
+    return number is not None and functions_of()[number].note_first_token is not None
+
+
+def reads_now(loop: Records) -> tuple[bool, bool, bool]:
+    """Return whether decisions read queues, KV usage and caches as they are, without an interval."""
+    queues, kv, caches = (
+        bool(loop[f"sees_{report}"][0] and loop[f"{signal}_interval_us"][0] == 0)
+        for report, signal in (("queues", "queue"), ("kv", "kv"), ("caches", "cache"))
+    )
+    return queues, kv, caches
+
+
+def is_searched(config: ClusterConfig, loop: Records) -> bool:
+    """Return whether decisions search instances by shelves (``sim.cluster.routing.shelves``)."""
+    policy = config.routing
+    return (
+        isinstance(policy, Weighted)
+        and compares_alone(policy)
+        and policy.has("kv-utilization")  # without it nothing was gained at 1,000 instances
+        and config.compatibility == "vllm"
+        and config.prefill_routing is None
+        and not config.moves_kv
+        and not loop["records_decisions"][0]
+    )
+
+
+def least_steps(loop: Records, config: ClusterConfig, states: Sequence[State]) -> Int64s:
     """Return, int64 µs per instance, what no step is shorter than.
 
-    0 where decisions read more than who is in flight, such as who has a first token, or a step gives several tokens.
+    0 where decisions miss something of an engine that is left alone until a request of it may end: its caches, its KV
+    usage where not only few are asked for it, what rare features do, a step that gives several tokens.
     """
-    reads = ("is_coupled", "sees_queues", "sees_kv", "sees_caches")
-    reads_more = reads_first_tokens or any(loop[name][0] for name in reads)
+    _, reads_kv, reads_caches = reads_now(loop)
+    asks_few = is_searched(config, loop) and not loop["admission_looks"][0]
+    is_missed = loop["is_coupled"][0] or reads_caches or (reads_kv and not asks_few)
+    firsts = np.cumsum([0, *(pool.num_slots for pool in config.pools)]).tolist()
     least_us = [
-        pool.latency.least_step_us if pool.engine.gives_one_token and not reads_more else 0
-        for pool in config.pools
+        pool.latency.least_step_us
+        if pool.engine.gives_one_token
+        and not is_missed
+        and (not loop["reads_engines"][0] or variant_for(states[first].engine) == "plain")
+        else 0
+        for pool, first in zip(config.pools, firsts, strict=False)
     ]
     return np.repeat(np.array(least_us, np.int64), [pool.num_slots for pool in config.pools])
 

@@ -23,7 +23,7 @@ from sim.cluster.routing.routing_policies import (
     OwnPolicy,
     RoundRobin,
 )
-from sim.cluster.run.beginning.loop_settings import least_steps, loop_of, sees_stale_caches
+from sim.cluster.run.beginning.loop_settings import is_searched, least_steps, loop_of, sees_stale_caches
 from sim.cluster.run.beginning.shared_engines import (
     can_jump,
     connected,
@@ -77,7 +77,7 @@ def new_world(
     transfers = new_transfers(n if config.moves_kv else 0)
     loop = loop_of(config, work, records_decisions=records_decisions)
     states = _states_of(work, config, rows, loop, transfers, record=record)
-    fleet = _fleet_of(work, config, keeps_loads=not records_decisions)
+    fleet = _fleet_of(work, config, loop)
     flow = config.flow_control or FlowControl()
     most_decisions = 2 * n if config.moves_kv else n
     world = World(
@@ -97,7 +97,7 @@ def new_world(
         log=new_decision_log(most_decisions if records_decisions else 0, config.num_instances),
         transfers=transfers,
         **_of_instances(states, config, record=record, runs_engines=runs_engines),
-        **_of_engines(states, work, config, loop),
+        **_of_engines(states, config, loop),
         **_of_routers(fleet, table, config),
         **_of_arrivals(work, num_originals=int(loop["num_requests"][0])),
         links=new_links(
@@ -133,13 +133,11 @@ def _states_of(
     return states
 
 
-def _of_engines(
-    states: list[State], work: ClusterWork, config: ClusterConfig, loop: Records
-) -> dict[str, Any]:
+def _of_engines(states: list[State], config: ClusterConfig, loop: Records) -> dict[str, Any]:
     """Return the table of engines, and what no step of each is shorter than."""
     return {
         "engines": table_of(states, even=_evenly_laid(config, loop)),
-        "least_step_us": least_steps(loop, config, reads_first_tokens=work.adapter is not None),
+        "least_step_us": least_steps(loop, config, states),
     }
 
 
@@ -214,14 +212,15 @@ def _admission_of(work: ClusterWork, config: ClusterConfig) -> Admission:
     )
 
 
-def _fleet_of(work: ClusterWork, config: ClusterConfig, *, keeps_loads: bool) -> Fleet:
-    """Return the instances, nothing running on any; ``keeps_loads``: if a policy asks for the least loaded one."""
+def _fleet_of(work: ClusterWork, config: ClusterConfig, loop: Records) -> Fleet:
+    """Return the instances, nothing running on any, with what finds one among many."""
     engine = config.pools[0].engine
     fleet = new_fleet(
         config.num_instances,
         block_size=engine.block_size if engine.prefix_match_unit is None else engine.hash_block_size,
         num_adapters=0 if work.adapter is None else int(work.adapter.max(initial=-1)) + 1,
-        keeps_loads=keeps_loads
+        keeps_shelves=is_searched(config, loop),
+        keeps_loads=not loop["records_decisions"][0]
         and any(isinstance(each, LeastLoaded) for each in (config.routing, config.prefill_routing)),
     )
     most = [pool.engine.max_loras or NO_LIMIT for pool in config.pools for _ in range(pool.num_slots)]
@@ -234,7 +233,10 @@ def split_fleet(fleet: Fleet, config: ClusterConfig) -> Fleet:
     prefill = [number for number, role in enumerate(config.role_of) if role == "prefill"]
     set_candidates(fleet, [number for number in range(config.num_instances) if number not in set(prefill)])
     others = fleet._replace(
-        **{name: getattr(fleet, name).copy() for name in ("candidates", "counts", "place_of", "loads")}
+        **{
+            name: getattr(fleet, name).copy()
+            for name in ("candidates", "counts", "place_of", "loads", "shelves")
+        }
     )
     set_candidates(others, prefill)
     fleet.instances["is_candidate"] = 1  # each router asks only for what it has chosen itself

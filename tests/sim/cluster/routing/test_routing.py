@@ -26,8 +26,8 @@ from sim.cluster.routing.routing_policies import (
 from tests.examples import examples
 from tests.sim.cluster.worlds import Comparison, Happenings
 
-SIZES = (1, 2, 3, 5, 70)
-"""Numbers of instances; 70 need two words of bits."""
+SIZES = (1, 2, 3, 5, 70, 130)
+"""Numbers of instances; 70 need two words of bits, 130 three."""
 
 
 @st.composite

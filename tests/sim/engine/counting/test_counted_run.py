@@ -11,12 +11,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim import Blackbox, EngineConfig, Simulation, Simulator, simulate
+from sim.engine.counting.counted_run import CANNOT_COUNT, HANDED_OVER
+from sim.kv_cache_groups import KVCacheGroup
 from sim.resumable import FOREVER, Engine
 from tests.examples import examples
 from tests.sim.strategies import Case, any_model, assert_same_outcomes, cases, crowds, requests_of
 
 ROOMY = 10_000
 """Blocks that no drawn case comes near."""
+
+FULL, STATE = KVCacheGroup(kind="full"), KVCacheGroup(kind="state")
+WINDOW, WIDE_WINDOW = (KVCacheGroup(kind="sliding", window=window) for window in (3, 9))
+GROUPS = (
+    (FULL, WINDOW),
+    (WINDOW,),
+    (FULL, *[WIDE_WINDOW] * 5),
+    (FULL, WIDE_WINDOW, WINDOW, KVCacheGroup(kind="chunked", chunk=8)),
+    (FULL, STATE),
+    (FULL, KVCacheGroup(kind="sliding", window=5, block_size=32)),
+)
+"""Layers that cache differently."""
 
 counted_cases = cases(closed=None, model=any_model, stopping=True)
 impatient_cases = st.one_of(
@@ -46,13 +60,14 @@ def roomy(case: Case, *, num_blocks: int = ROOMY, host_us: float = 0.0, cap: int
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Return a list to which each run that tries to count adds whether it could."""
+    """Return a list to which each run that counts adds whether it came to its end so."""
     answers: list[bool] = []
     original = Engine._count
 
-    def noted(self: Engine, until_us: int = FOREVER) -> bool:
-        answers.append(original(self, until_us))
-        return answers[-1]
+    def noted(self: Engine, until_us: int = FOREVER) -> int:
+        reason = original(self, until_us)
+        answers.append(reason not in (HANDED_OVER, CANNOT_COUNT))
+        return reason
 
     monkeypatch.setattr(Engine, "_count", noted)
     return answers
@@ -84,10 +99,80 @@ def test_counting_changes_nothing_that_is_told(case: Case, host_us: float, cap: 
     assert_same_run(roomy(case, host_us=host_us, cap=cap))
 
 
-@examples(300)
-@given(counted_cases, st.integers(8, 60))
-def test_where_blocks_may_lack_the_run_begins_anew(case: Case, num_blocks: int) -> None:
-    assert_same_run(roomy(case, num_blocks=num_blocks))
+@examples(900)
+@given(st.one_of(counted_cases, impatient_cases), st.integers(11, 60), st.sampled_from((0, 0, 2)))
+def test_where_blocks_lack_or_a_client_gives_up_the_full_engine_goes_on(
+    case: Case, num_blocks: int, cap: int
+) -> None:
+    """Eleven blocks hold the longest request; one that they do not hold preempts itself without end."""
+    assert_same_run(roomy(case, num_blocks=num_blocks, cap=cap))
+
+
+@examples(600)
+@given(
+    st.one_of(counted_cases, impatient_cases),
+    st.sampled_from((ROOMY, 120, 40)),
+    st.sampled_from((0, 0, 2)),
+    st.sampled_from(GROUPS),
+)
+def test_groups_are_counted_where_they_have_room(
+    case: Case, num_blocks: int, cap: int, groups: tuple[KVCacheGroup, ...]
+) -> None:
+    case = roomy(case, num_blocks=num_blocks, cap=cap)
+    if any(group.kind == "state" for group in groups):
+        case = case.under(enable_prefix_caching=False)
+    if case.config.block_size == 3:  # vLLM wants the sizes of groups to divide each other
+        case = case.under(block_size=4)
+    assert_same_run(case.under(kv_cache_groups=groups))
+
+
+def crowd(**changes: Any) -> Case:  # noqa: ANN401 - settings of any kind
+    """Return 300 requests that come faster than they are served: the cache runs full while most of them wait."""
+    random = np.random.default_rng(5)
+    rows: list[dict[str, Any]] = []
+    for number in range(300):
+        prompt, output = random.integers(1, 200, 2).tolist()
+        rows.append({"arrival_us": 700 * number, "prompt": prompt, "output": output, "priority": number % 3})
+        rows[-1]["hash_ids"] = [number * 100 + block for block in range(prompt // 16)]
+    settings = {"num_gpu_blocks": 300, "max_num_seqs": 64, "max_num_batched_tokens": 512}
+    config = EngineConfig(**{**settings, **changes})
+    return Case(requests=requests_of(rows), config=config, latency=Blackbox(beta0=500, beta1=1, beta2=2))
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"enable_prefix_caching": False},
+        {"scheduling_policy": "priority"},
+        {"watermark": 0.05, "scheduler_reserve_full_isl": False},
+    ],
+    ids=lambda changes: next(iter(changes), "plain"),
+)
+def test_a_full_cache_is_handed_over_as_it_is(
+    counted: list[bool], is_async: bool, changes: dict[str, Any]
+) -> None:
+    case = crowd(async_scheduling=is_async, **changes)
+    full = case.run(coalesce=False)
+    assert full.num_preemptions > 10
+    assert_same_run(case)
+    assert counted == [False]
+    for percent in (5, 10, 20, 40, 70):
+        assert_same_run(replace(case, until_us=full.duration_us * percent // 100))
+
+
+def test_a_head_that_does_not_fit_is_waited_for_while_blocks_are_counted(counted: list[bool]) -> None:
+    """Prompts of nine blocks and three more tokens: the cache is full of prompts, and none of them needs a block."""
+    rows = [{"arrival_us": 10 * number, "prompt": 140, "output": 3} for number in range(200)]
+    case = Case(
+        requests=requests_of(rows),
+        config=EngineConfig(num_gpu_blocks=60, max_num_seqs=64, max_num_batched_tokens=512),
+        latency=Blackbox(beta0=500, beta1=1, beta2=2),
+    )
+    assert case.run(coalesce=False).num_kv_allocation_failures > 100
+    assert_same_run(case)
+    assert counted == [True]
 
 
 @examples(100)
@@ -148,9 +233,11 @@ def test_a_cache_that_might_run_full_is_noticed_and_nothing_is_lost(counted: lis
     case = three(block_size=16)
     tight = case.under(num_gpu_blocks=5)  # two requests hold two blocks each; the null block is one
     assert_same_outcomes(tight.run().outcomes, tight.run(coalesce=False).outcomes)
-    tighter = case.under(num_gpu_blocks=4)
-    assert_same_outcomes(tighter.run().outcomes, tighter.run(coalesce=False).outcomes)
-    assert counted == [True, False]
+    waits = case.under(num_gpu_blocks=4)  # the second waits until the first is done
+    assert_same_run(waits)
+    grow = replace(waits, requests=replace(case.requests, prompt_tokens=np.full(3, 16)))
+    assert_same_run(grow)  # two are admitted with a block each; their second ones are one too many
+    assert counted == [True, True, False]
 
 
 def test_a_horizon_is_counted_up_to(counted: list[bool]) -> None:

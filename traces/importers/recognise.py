@@ -12,11 +12,13 @@ import io
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from traces.errors import TraceError
 from traces.importers import PublicFormat
-from traces.importers.without_requests import FIGURES, TABLES, TEXTS, Aggregate
+
+if TYPE_CHECKING:
+    from traces.importers.without_requests import Aggregate
 
 _HEAD_BYTES: Final = 65_536
 """The bytes of a file that show which tool wrote it."""
@@ -87,7 +89,7 @@ def recognised(path: Path) -> PublicFormat | None:
         columns = _columns(_head(path))
         found = _first(COLUMNS, columns)
         if found is None:
-            _refuse_aggregate(path, columns, TABLES)
+            _refuse_aggregate(path, columns, is_table=True)
         return found
     head = _head(path).lstrip(b"\xef\xbb\xbf \t\r\n")
     first, _, rest = head.partition(b"\n")
@@ -100,7 +102,7 @@ def recognised(path: Path) -> PublicFormat | None:
     keys = _Keys(text)
     found = _first(LINES if is_lines else DOCUMENTS, keys)
     if found is None:
-        _refuse_aggregate(path, keys, (*FIGURES, *TEXTS))
+        _refuse_aggregate(path, keys, is_table=False)
     return found
 
 
@@ -122,8 +124,11 @@ def _fits(sign: Sign | Aggregate, keys: _Keys | set[str]) -> bool:
     return all(key in keys for key in sign.has) and not any(key in keys for key in sign.lacks)
 
 
-def _refuse_aggregate(path: Path, keys: _Keys | set[str], known: tuple[Aggregate, ...]) -> None:
+def _refuse_aggregate(path: Path, keys: _Keys | set[str], *, is_table: bool) -> None:
     """Raise TraceError for a file of a known tool that holds no requests."""
+    from traces.importers.without_requests import FIGURES, TABLES, TEXTS
+
+    known = TABLES if is_table else (*FIGURES, *TEXTS)
     found = next((each for each in known if _fits(each, keys)), None)
     if found is not None:
         raise TraceError(

@@ -259,13 +259,18 @@ def open_executor(
         return SingleProcess(ready.plan, settings, live=live, progress=progress, id_prefix=id_prefix)
     from observe.processes.process_group import ProcessGroup
 
+    members_of = None
+    if cluster is not None:
+        from observe.machines.machine_sender import machine_senders
+
+        members_of = partial(machine_senders, cluster=cluster)
     return ProcessGroup(
         ready.plan,
         settings,
         live=live,
         progress=progress,
         id_prefix=id_prefix,
-        cluster=cluster,
+        members_of=members_of,
         tell=tell,
     )
 

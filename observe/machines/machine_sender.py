@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from array import array
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ from observe.machines.clocks import ClockOffset, RoundTrip, offset_of
 from observe.machines.clusters import RelayCalls, WorkerCluster
 from observe.processes.messages import CounterReport, Done, Refused, receive
 from observe.processes.partition import Share
+from observe.processes.process_group import GroupMember
 from observe.senders.exchange import monotonic_ns
 from traces import ConfigError, ProcessInfo, cut, tool_version
 
@@ -163,3 +164,11 @@ class MachineSender:
             moments = array("q", tails[name])
             tails[name] = array("q", (moment - self.offset_ns for moment in moments)).tobytes()
         return replace(report, tails=tails)
+
+
+def machine_senders(shares: Sequence[Share], *, cluster: WorkerCluster) -> list[GroupMember]:
+    """Return who sends each share: the first workers of a cluster, where there are more of them than shares."""
+    return [
+        MachineSender(share, cluster=cluster, worker=worker)
+        for share, worker in zip(shares, cluster.workers, strict=False)
+    ]

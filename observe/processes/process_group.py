@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from observe.plan.send_plan import PREBUILD_BYTES, SendPlan
 from observe.processes.child_process import ended_words, start_child
@@ -37,9 +37,6 @@ from observe.run.run_counts import Progress
 from observe.senders.exchange import monotonic_ns
 from observe.settings import Settings
 from traces import ConfigError, ProcessInfo, TraceError
-
-if TYPE_CHECKING:
-    from observe.machines.clusters import WorkerCluster
 
 _LEAD_NS = 200_000_000
 """Time from the message to the start: each process has read it by then, on a busy machine too."""
@@ -143,7 +140,7 @@ class WorkerProcess:
 class ProcessGroup:
     """A ``Executor`` of several processes; the files of ``live`` have been begun. Made within a running loop.
 
-    ``cluster``: whose workers send, each a share; None: processes of this machine. ``tell`` takes lines on them.
+    ``members_of``: who sends the shares, on other machines; None: processes of this one. ``tell`` takes lines on them.
     Raises ConfigError for a cap on concurrency that leaves a process without any.
     """
 
@@ -155,7 +152,7 @@ class ProcessGroup:
         live: LiveTrace,
         progress: Progress,
         id_prefix: str,
-        cluster: WorkerCluster | None = None,
+        members_of: Callable[[Sequence[Share]], list[GroupMember]] | None = None,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._plan = plan
@@ -164,8 +161,9 @@ class ProcessGroup:
         self._id_prefix = id_prefix
         self._progress = progress
         self._tell = tell
-        self.lead_ns = _LEAD_NS if cluster is None else _LEAD_OF_MACHINES_NS
-        self._workers = _members(partition_plan(plan, settings.processes), cluster)
+        self.lead_ns = _LEAD_NS if members_of is None else _LEAD_OF_MACHINES_NS
+        shares = partition_plan(plan, settings.processes)
+        self._workers = [WorkerProcess(each) for each in shares] if members_of is None else members_of(shares)
         self._caps = partition_cap(settings.limits.max_concurrency, len(self._workers))
         self._sum = ProgressTotals(progress, len(self._workers))
         self._interrupted = False
@@ -342,15 +340,3 @@ class ProcessGroup:
         await asyncio.sleep(_ABORT_GRACE_S)
         for member in self._workers:
             member.kill()
-
-
-def _members(shares: Sequence[Share], cluster: WorkerCluster | None) -> list[GroupMember]:
-    """Return who sends each share; the first workers of a cluster, where there are more of them than shares."""
-    if cluster is None:
-        return [WorkerProcess(share) for share in shares]
-    from observe.machines.machine_sender import MachineSender
-
-    return [
-        MachineSender(share, cluster=cluster, worker=worker)
-        for share, worker in zip(shares, cluster.workers, strict=False)
-    ]

@@ -135,8 +135,7 @@ def calibrate(
     Without held-out traces each observed one is simulated in full, fitted on the first half of its requests by
     arrival, and its errors are those of the second half. ``steps``: the server's own; the traces then show the way in.
     """
-    _check_kinds(observed)
-    _check_memory([*observed, *holdout])
+    _check(observed, holdout)
     options, config = _with_run_to_run(options, [*observed, *holdout], repeats), twin_of(config)
     halves = None if holdout else [first_half(source.trace) for source in observed]
     chosen = [None] * len(observed) if halves is None else halves
@@ -200,6 +199,11 @@ def _with_lasting(
     busiest = observed[rates.index(max(rates))].trace
     lasting = lasting_rates(busiest, fit.config, kept_up_with(runs, fitted.rate_per_s))
     return replace(fit, config=replace(fit.config, fitted=replace(fitted, lasting=lasting)))
+
+
+def _check(observed: Sequence[NamedTrace], holdout: Sequence[NamedTrace]) -> None:
+    _check_kinds(observed)
+    _check_memory([*observed, *holdout])
 
 
 def _check_kinds(observed: Sequence[NamedTrace]) -> None:

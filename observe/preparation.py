@@ -63,9 +63,7 @@ async def prepare(
     tokenizer = _tokenizer(settings)
     prompts, notes = await _prompts(client, shape, salt=salt, tokenizer=tokenizer)
     if settings.probe and _may_refuse(server, settings):
-        shape, prompts, more = await _negotiate_body(
-            client, shape, prompts=prompts, salt=salt, tokenizer=tokenizer
-        )
+        shape, prompts, more = await _agreed(client, shape, prompts=prompts, salt=salt, tokenizer=tokenizer)
         notes += more
     if rounds_that_extend(workload, chains_of(workload)):
         prompts, more = await _prompts_for_conversations(client, shape, prompts=prompts, salt=salt)
@@ -233,7 +231,7 @@ def _option_notes(plan: SendPlan, settings: Settings, server: ServerFacts) -> tu
     return (*notes, said)
 
 
-async def _negotiate_body(
+async def _agreed(
     client: ServerClient,
     shape: BodyShape,
     *,

@@ -13,8 +13,8 @@ from traces.strict.free_memory import require_memory
 if TYPE_CHECKING:
     from sim.cluster import ClusterConfig
 
-BYTES_OF_PROGRAM = 250_000_000
-"""Before any request: Python, numpy, numba and the compiled code."""
+BYTES_OF_PROGRAM = 190_000_000
+"""Before any request: Python, numpy and the compiled code; where something is compiled, numba takes 60 MB more."""
 BYTES_PER_REQUEST = 700
 """An attempt's rows in the engines' and the cluster's tables, and in the trace that is written. Measured, the
 whole: a million requests over 1,000 instances take 1.13 GB, 20,000 take 0.64, 60 over 10,000 take 2.24."""

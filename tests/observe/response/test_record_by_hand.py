@@ -655,7 +655,7 @@ def test_who_begins_a_trace_takes_what_was_there_away_and_who_joins_it_does_not(
 ) -> None:
     LiveTrace(tmp_path / "run", plan=plan_of([0]), events=True).close()
     (tmp_path / "run.gauges.csv").write_text("a\n")
-    LiveTrace(tmp_path / "run", plan=plan_of([0]), events=True, join=joins).close()
+    LiveTrace(tmp_path / "run", plan=plan_of([0]), events=True, writes="join" if joins else "begin").close()
     assert (tmp_path / "run.gauges.csv").exists() is joins
 
 

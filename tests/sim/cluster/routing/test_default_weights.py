@@ -40,7 +40,7 @@ def shares_and_hits(
     hits = 0
     for request, group in enumerate(group_of):
         while len(running) >= num_in_flight:
-            finish(router, fleet, table, *running.pop(rng.randrange(len(running))), time_us=0)
+            finish(router, fleet, table, *running.pop(rng.randrange(len(running))), 0)
         fleet.instances["num_running"] = fleet.instances["num_in_flight"]
         fleet.instances["kv_usage"] = fleet.instances["num_in_flight"] / SEATS
         while (chosen := decide(router, fleet, table, request, request)) == NEEDS_ROOM:

@@ -19,7 +19,6 @@ from observe.options import (
     scrapes_of,
 )
 from observe.settings import WarmUp
-from observe.text_options import TextOptions
 from traces.strict.option_table import with_option_tables
 from traces.workload import SessionOptions, WorkloadOptions, check_output
 
@@ -158,7 +157,6 @@ def _settings(
         probe_rate=record.probe_rate,
         salt=files.prompt_salt,
         streaming=not answers.no_streaming,
-        image_side=_image_side(answers.image_side, workload, answers.texts),
         class_priority=_class_priority(answers.class_priority, answers.class_priorities),
         guided=_guided(answers.guided, answers.guided_frac),
         max_error_frac=record.max_error_rate,
@@ -204,17 +202,6 @@ def _limits(limits: LimitOptions) -> Limits:
         max_retries=limits.retries,
         max_retry_wait_s=limits.max_retry_wait,
     )
-
-
-def _image_side(side: int | None, workload: WorkloadOptions, texts: TextOptions) -> int | None:
-    """Return the side of an image's token. Raises ConfigError where no image could be sent."""
-    from traces import ConfigError
-
-    if side is not None and workload.api != "chat":
-        raise ConfigError("--image-side: needs --api chat: a completion has no images")
-    if side is not None and texts.texts is not None:
-        raise ConfigError("--image-side: cannot be combined with --texts, which have no images")
-    return side
 
 
 def _class_priority(by_default: bool, text: str | None) -> Mapping[str, int] | None:

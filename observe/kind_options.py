@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from observe.settings import CHOICES, INPUTS
+from observe.settings import CHOICES, IMAGE_SIDE, INPUTS
 from traces import ConfigError
 from traces.strict.option_table import option_table
 
@@ -20,7 +20,7 @@ REQUESTS = "Requests"
 
 @option_table
 class KindOptions:
-    """How many inputs or answers a request has, and the tools that its answer may call."""
+    """How many inputs or answers a request has, its images, and the tools that its answer may call."""
 
     batch_inputs: Annotated[
         int | None,
@@ -63,6 +63,19 @@ class KindOptions:
         ),
     ] = None
 
+    image_side: Annotated[
+        int | None,
+        typer.Option(
+            min=IMAGE_SIDE.least,
+            max=IMAGE_SIDE.most,
+            metavar="PIXELS",
+            help="Send the images of the workload as drawn pictures (needs --api chat; extra: images). A token of an "
+            "image is a square of this side: 28 for Qwen2-VL and Qwen2.5-VL, 32 for Qwen3-VL. Default: as text of as "
+            "many tokens.",
+            rich_help_panel=REQUESTS,
+        ),
+    ] = None
+
     def applied(self, settings: Settings) -> Settings:
         """Return the settings with what these options say. Raises ConfigError for what an API has not."""
         if self.batch_inputs is not None:
@@ -79,6 +92,12 @@ class KindOptions:
             if settings.api not in ("completions", "chat"):
                 raise ConfigError(f"--n: got --api {settings.api}, expected completions or chat")
             settings = replace(settings, num_choices=self.n)
+        if self.image_side is not None:
+            if settings.api != "chat":
+                raise ConfigError("--image-side: needs --api chat: a completion has no images")
+            if settings.texts is not None:
+                raise ConfigError("--image-side: cannot be combined with --texts, which have no images")
+            settings = replace(settings, image_side=self.image_side)
         if self.tools is None:
             if self.tool_choice is not None:
                 raise ConfigError("--tool-choice: needs --tools TOOLS.json")

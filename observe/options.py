@@ -13,7 +13,6 @@ from observe.kind_options import KindOptions
 from observe.settings import (
     CONCURRENCY,
     GPUS,
-    IMAGE_SIDE,
     PRECISION,
     PROBE_RATE,
     PROCESSES,
@@ -318,18 +317,6 @@ class AnswerOptions:
         typer.Option(
             metavar="CLASS=N,…",
             help="As --class-priority, with these priorities: critical=0,batch=5. Lower is more urgent.",
-            rich_help_panel=SERVER,
-        ),
-    ] = None
-    image_side: Annotated[
-        int | None,
-        typer.Option(
-            min=IMAGE_SIDE.least,
-            max=IMAGE_SIDE.most,
-            metavar="PIXELS",
-            help="Send the images of the workload as drawn pictures (needs --api chat; extra: images). A token of an "
-            "image is a square of this side: 28 for Qwen2-VL and Qwen2.5-VL, 32 for Qwen3-VL. Default: as text of as "
-            "many tokens.",
             rich_help_panel=SERVER,
         ),
     ] = None

@@ -17,7 +17,7 @@ _OF_WORKLOAD = (
     *(name for name in LENGTH_NAMES if name.startswith("output_")),
     *("total_tokens_max", "rounds", "context_growth"),
 )
-_OF_ANSWERS = ("no_streaming", "guided", "image_side")
+_OF_ANSWERS = ("no_streaming", "guided")
 _LIMIT = re.compile(r"(?:^|,)\s*([a-z0-9_]+)\s*=")
 
 

@@ -12,13 +12,12 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
 
 from observe.observation import Display, Observation, observe_with
-from observe.selfcheck.reference_server import CHAT_TOKENS
 from observe.senders.endpoint import parse_endpoint
 from observe.server.http_client import ServerClient
 from observe.settings import Settings, TextSource
@@ -82,11 +81,11 @@ class ReferenceClient:
         coalesced: bool = False,
         processes: int = 1,
         texts: bool = False,
-        image_side: int | None = None,
+        **sent: Any,  # noqa: ANN401 - of any type, by the setting
     ) -> Checked:
         """Observe ``workload`` with answers due at the set times (see ``Behaviour``).
 
-        ``texts``: prompts are those of a data set; ``image_side``: the workload's images are sent, in chats.
+        ``texts``: prompts are those of a data set; ``sent``: further settings of what is sent (``Settings``).
         """
         asked = {"first_us": first_us, "gap_us": gap_us, "coalesced": coalesced}
         await self._ask("/_behave", orjson.dumps(asked))
@@ -97,11 +96,10 @@ class ReferenceClient:
             )
             settings = Settings(
                 endpoint=self._endpoint,
-                api="completions" if image_side is None else "chat",
                 probe=False,
                 processes=processes,
                 texts=source,
-                image_side=image_side,
+                **sent,
             )
             observation = await observe_with(
                 workload,
@@ -153,16 +151,11 @@ def users(concurrency: int, number: int, *, tokens: int = TOKENS, prompt: int = 
     )
 
 
-def poisson(rate_per_s: float, number: int, *, tokens: int, image_tokens: int = 0) -> Trace:
-    """Return an open loop of ``number`` requests, the same at every call; with an image each, no two alike."""
+def poisson(rate_per_s: float, number: int, *, tokens: int, prompt: int = PROMPT_TOKENS) -> Trace:
+    """Return an open loop of ``number`` requests, the same at every call."""
     gaps = np.random.Generator(np.random.PCG64(20)).exponential(1e6 / rate_per_s, size=number)
     arrivals = [int(due) for due in np.cumsum(gaps)]
-    prompt = CHAT_TOKENS if image_tokens else PROMPT_TOKENS
-    drawn = _workload(arrivals, tokens=tokens, prompt=prompt, loop=None)
-    if not image_tokens:
-        return drawn
-    images = [f"0:{image_tokens}:{row}" for row in range(number)]
-    return drawn.with_columns(image_tokens=[image_tokens] * number, images=images)
+    return _workload(arrivals, tokens=tokens, prompt=prompt, loop=None)
 
 
 def _written_texts(folder: Path) -> Path:

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from observe.selfcheck.measure import Checked, ReferenceClient, poisson, users
-from traces import tool_version
+from observe.selfcheck.reference_server import CHAT_TOKENS
+from traces import Trace, tool_version
 
 SCHEMA_VERSION = 1
 _FULL_REQUESTS, _QUICK_REQUESTS = 6000, 600
@@ -238,9 +239,15 @@ async def _kinds(
         return found
     number //= 4
     tell(f"{number:,} chats with an image at {_IMAGE_RATE:g}/s")
-    workload = poisson(_IMAGE_RATE, number, tokens=8, image_tokens=_IMAGE_TOKENS)
-    images = await server.check(workload, image_side=_IMAGE_SIDE)
+    workload = with_images(poisson(_IMAGE_RATE, number, tokens=8, prompt=CHAT_TOKENS), _IMAGE_TOKENS)
+    images = await server.check(workload, api="chat", image_side=_IMAGE_SIDE)
     return (*found, *_of_kind(images, number=number, kind="images", rate=_IMAGE_RATE))
+
+
+def with_images(workload: Trace, tokens: int) -> Trace:
+    """Return the workload with an image of so many tokens in each request, no two alike."""
+    images = [f"0:{tokens}:{row}" for row in range(len(workload))]
+    return workload.with_columns(image_tokens=[tokens] * len(workload), images=images)
 
 
 def _of_kind(checked: Checked, *, number: int, kind: str, rate: float) -> tuple[MeasuredFigure, ...]:

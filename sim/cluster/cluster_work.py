@@ -31,6 +31,11 @@ class ClusterWork:
     slo_target_us: Int64s | None = None
     clients: ClientPlan | None = None
 
+    @property
+    def waits_for_first_tokens(self) -> bool:
+        """Whether first tokens are heard whatever the policy: where requests have adapters."""
+        return self.adapter is not None
+
     def table(self) -> RequestTable:
         """Return the columns that decisions look at."""
         from sim.cluster.fleet import request_table

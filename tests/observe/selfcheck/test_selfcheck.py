@@ -11,8 +11,8 @@ import pytest
 import vtwin
 from observe.response.stream_reader import StreamReader
 from observe.selfcheck.measure import poisson, start_reference_server, users
-from observe.selfcheck.reference_server import ReferenceServer, StreamedAnswer, chunks_of
-from observe.selfcheck.report import MeasuredFigure, Report
+from observe.selfcheck.reference_server import CHAT_TOKENS, ReferenceServer, StreamedAnswer, chunks_of
+from observe.selfcheck.report import MeasuredFigure, Report, with_images
 from traces import request_metrics
 
 
@@ -36,8 +36,8 @@ async def test_answers_come_when_they_are_due_and_the_stamps_agree_with_the_serv
 async def test_texts_and_images_are_sent_and_stamped_by_the_same_server() -> None:
     async with start_reference_server() as server:
         texts = await server.check(poisson(100.0, 12, tokens=3), first_us=1000, texts=True)
-        workload = poisson(100.0, 6, tokens=3, image_tokens=16)
-        images = await server.check(workload, first_us=1000, image_side=28)
+        workload = with_images(poisson(100.0, 6, tokens=3, prompt=CHAT_TOKENS), 16)
+        images = await server.check(workload, first_us=1000, api="chat", image_side=28)
     assert texts.observation.num_ok == 12
     counted = texts.trace.cells("server_input_tokens").values
     assert len(set(counted.tolist())) > 6  # texts of a data set: each as long as it is

@@ -22,8 +22,8 @@ from tests.docs.notebook_cells import (
 )
 from tests.docs.pages import ROOT
 
-MOST_SECONDS = 20
-"""Of one notebook, on a busy machine; a quarter of it on an idle one."""
+MOST_CPU_S = 20
+"""Of one notebook, on a slow machine; a quarter of it on a fast one."""
 MOST_BYTES = 500_000
 
 
@@ -50,10 +50,10 @@ def test_a_notebook_s_cells_are_its_source_s(source: Path) -> None:
 
 @pytest.mark.parametrize("source", sources(), ids=lambda source: source.stem)
 def test_a_notebook_runs_and_shows_what_it_kept(source: Path) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     with as_a_user():
         shown = list(outputs_of(cells_of(source), name=source.stem))
-    assert time.monotonic() - started < MOST_SECONDS
+    assert time.process_time() - started < MOST_CPU_S
     assert [forms(each) for each in shown] == [forms(each.get("outputs", [])) for each in kept(source)]
     drawn = [
         each["data"]["text/html"] for cell in shown for each in cell if "text/html" in each.get("data", {})

@@ -180,7 +180,7 @@ def disaggregate_fleet(
     *,
     links: HandoffLinks = LINKS,
     with_one_pool: bool = True,
-    check: FleetCheck = FEWER,
+    check: FleetCheck = CHECKED,
 ) -> FleetAnswer[SplitUp]:
     """Return prefill and decode pools: the Pareto set by formula, the cheapest simulated and made larger until it fits.
 

@@ -324,7 +324,7 @@ class SizeOptions:
             min=1000,
             max=1_000_000,
             metavar="N",
-            help="Smallest number of requests per simulation. Default: 20,000 for POOLS.yaml and --compare, else 50,000.",
+            help="Smallest number of requests per simulation. Default: 50,000; of POOLS.yaml and --compare 20,000.",
         ),
     ] = None
     arrivals: ArrivalOptions

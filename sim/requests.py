@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
+
+from lazy_dataclasses import dataclass
 
 Int64s = NDArray[np.int64]
 

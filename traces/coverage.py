@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from lazy_dataclasses import dataclass
 
 Treatment = Literal["modelled", "filled", "kept", "noted", "refused", "left out"]
 """How it is treated.

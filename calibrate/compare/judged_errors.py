@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from calibrate.compare.metric_errors import MetricErrors

@@ -10,7 +10,6 @@ one: it acts most where nothing was measured.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -21,6 +20,7 @@ from calibrate.fit.objective.fit_trace import LOSS_METRICS, FitTrace
 from calibrate.fit.objective.many_runs import latencies_around
 from calibrate.fit.objective.objective import log_ratio, robust
 from calibrate.fit.refinement import Refined
+from lazy_dataclasses import dataclass
 from traces.statistics.bootstrap import Floats
 
 Asked = Literal["auto", "blackbox", "extended"]

@@ -9,7 +9,6 @@ import struct
 import zlib
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +20,7 @@ import sklearn
 from calibrate.predictor.estimators import candidates
 from calibrate.predictor.measured import Floats, OperatorTable
 from calibrate.predictor.training import RegressionReport, Score, train_operator
+from lazy_dataclasses import asdict, dataclass
 from traces import ConfigError, atomic_file
 
 UNREADABLE: Final = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -16,6 +15,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler, PolynomialFeatures, SplineTransformer
 
 from calibrate.predictor.measured import nearest_name
+from lazy_dataclasses import dataclass
 from traces import ConfigError
 
 Floats = NDArray[np.float64]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+
+from lazy_dataclasses import dataclass
 
 CAPACITY_USERS = 32
 CAPACITY_REQUESTS = 5 * CAPACITY_USERS

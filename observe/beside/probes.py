@@ -10,12 +10,12 @@ import asyncio
 import csv
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 import numpy as np
 
+from lazy_dataclasses import dataclass
 from observe.plan.prompts import OWN, Prompts, Segment
 from observe.plan.request_body import BodyShape
 from observe.record.recorder import read_exchange

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from lazy_dataclasses import dataclass, replace
 
 TOKEN_LOW, TOKEN_HIGH = 1000, 4000
 """Token ids that are drawn, the upper bound excluded: above the special ones of the usual vocabularies (below

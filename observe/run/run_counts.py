@@ -6,11 +6,11 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import zip_longest
 
 import numpy as np
 
+from lazy_dataclasses import dataclass, field
 from observe.response.reading import Reading
 from observe.run.sent_request import SentRequest
 from observe.senders.exchange import Exchange

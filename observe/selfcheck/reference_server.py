@@ -13,12 +13,12 @@ import gc
 import heapq
 import itertools
 import sys
-from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import cast
 
 import orjson
 
+from lazy_dataclasses import asdict, dataclass
 from observe.run.pacer import make_alarm
 from observe.senders.exchange import monotonic_ns
 

@@ -7,7 +7,6 @@ import platform
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, TypedDict
@@ -15,6 +14,7 @@ from typing import Literal, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from lazy_dataclasses import asdict, dataclass, replace
 from observe.selfcheck.measure import Checked, ReferenceClient, poisson, users
 from observe.selfcheck.reference_server import CHAT_TOKENS
 from traces import Trace, tool_version

@@ -7,10 +7,10 @@ Source of paths and fields: vLLM 0.32 ``vllm/entrypoints``. An API that is no co
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final, Protocol, TypeAlias, cast
 
+from lazy_dataclasses import dataclass
 from traces.strict.arguments import OneOf
 from traces.workload import Api
 

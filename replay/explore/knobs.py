@@ -6,10 +6,10 @@ The page's form, the command, the YAML and the reading of a state all follow fro
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
+from lazy_dataclasses import dataclass, replace
 from replay.explore.asked_run import AskedRun
 from replay.model.gpus import shipped_gpus
 from replay.model.shipped_models import shipped_models

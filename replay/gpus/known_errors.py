@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 import yaml
 
+from lazy_dataclasses import dataclass, replace
 from replay.model.shape import ModelShape
 from replay.twin.config_write import name_of
 from replay.twin.twin_config import TwinConfig

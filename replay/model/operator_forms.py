@@ -17,7 +17,6 @@ where vLLM runs another kernel on Blackwell, ``blackwell`` has those that differ
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -25,6 +24,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from lazy_dataclasses import dataclass, field, replace
 from replay.model.gpus import Gpu
 from replay.model.shape import Indexer, LayerState
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 import yaml
 
+from lazy_dataclasses import dataclass, replace
 from replay.model.gpus import find_gpu
 from traces import ConfigError
 from traces.strict.section import Section, read_section

@@ -7,12 +7,12 @@ import hmac
 import itertools
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
 
 from aiohttp import web
 
+from lazy_dataclasses import dataclass, field
 from replay.serve.prometheus import exposition
 from replay.serve.protocol import (
     TOO_DEEP,

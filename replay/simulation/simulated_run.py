@@ -7,13 +7,13 @@ band, a cluster's part, the run in stretches of time, single steps.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from lazy_dataclasses import dataclass, replace
 from replay.cluster.infrastructure import summarize_infrastructure
 from replay.cluster.lives import downs_of
 from replay.cluster.over_time import stretches, summarize_over_time

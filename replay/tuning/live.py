@@ -11,13 +11,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lazy_dataclasses import dataclass
 from replay.search.evaluation import SETTLING
 from replay.tuning.candidates import Candidate
 from replay.tuning.flags import flags_of

@@ -8,12 +8,12 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
 import yaml
 
+from lazy_dataclasses import dataclass
 from replay.twin.defaults import (
     COEFFICIENTS,
     SCHEMA_VERSION,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
 
+from lazy_dataclasses import dataclass, fields, replace
 from replay.model.gpus import NUMBERS, find_gpu, read_gpu
 from replay.model.layout import Hardware, Layout
 from replay.model.shape import ModelShape

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from lazy_dataclasses import dataclass
 from sim import EngineConfig, InvalidConfig
 from sim.latency import ALPHAS, COLLECTIVE, OPTIONAL, TABLES, VIDURS, Floats, Profiled
 from traces import ConfigError, write_text

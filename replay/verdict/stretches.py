@@ -16,13 +16,13 @@ instance is down, where a queue is to be expected, less evidence is asked for th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lazy_dataclasses import dataclass, replace
 from replay.verdict.by_decoding import has_no_end
 from replay.verdict.queued import FOREVER, Queued
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
+from lazy_dataclasses import dataclass
 from sim.features.setting import AllSettings, InvalidConfig, changing, setting, since
 
 Padding = Literal["never", "or waits", "where it fits", "beside hits"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cache, partial
 
 import numpy as np
 
+from lazy_dataclasses import dataclass, field, replace
 from sim.fleet.erlang import Wait
 from sim.fleet.fewest import NoneIsEnough, fewest
 from sim.fleet.profile import GpuProfile

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 
+from lazy_dataclasses import dataclass, replace
 from sim.config import InvalidConfig
 from sim.fleet.availability import provisioned
 from sim.fleet.erlang import Wait

@@ -9,11 +9,11 @@ fills their range evenly (Roberts 2018, the generalised golden ratio): the same 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
+from lazy_dataclasses import dataclass
 from sim.fleet.erlang import Wait, erlang_c
 from sim.fleet.profile import GpuProfile
 from sim.fleet.workload import Floats, Lengths

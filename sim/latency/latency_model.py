@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
 from decimal import ROUND_HALF_EVEN, Decimal
 from enum import Enum
 from functools import lru_cache
@@ -13,6 +12,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from lazy_dataclasses import dataclass, field, fields
 from sim.config import InvalidConfig
 from sim.latency.batch import StepBatch
 

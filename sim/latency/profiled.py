@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lazy_dataclasses import dataclass, field
 from sim.config import InvalidConfig
 from sim.latency.batch import StepBatch
 from sim.latency.latency_model import (

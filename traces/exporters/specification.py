@@ -8,7 +8,6 @@ cannot express (which prompt had which answer, sharing by hashes) are lost, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 import yaml
 
+from lazy_dataclasses import dataclass
 from traces.errors import TraceError
 from traces.metrics import prompt_tokens
 from traces.trace import Trace

@@ -7,8 +7,9 @@ bench_serving.py; the summaries of k6 and locust as their manuals show them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from lazy_dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

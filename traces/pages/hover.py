@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
+from lazy_dataclasses import dataclass
 from traces.pages.marks import Line
 from traces.pages.scale import Scale
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from lazy_dataclasses import dataclass
 
 RUN, SIZE, SPLIT, FLEX = "run", "fleet size", "fleet size --layout split", "fleet flex"
 

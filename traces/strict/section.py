@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import NoReturn
 
 import yaml
 
+from lazy_dataclasses import dataclass
 from traces.errors import ConfigError, VtwinError
 from traces.strict.yaml_nodes import (
     PRINTABLE,

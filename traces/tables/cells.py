@@ -7,13 +7,13 @@ pandas.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lazy_dataclasses import dataclass
 from traces.schema import DType
 
 NUMPY_DTYPE: Final[Mapping[DType, type]] = {

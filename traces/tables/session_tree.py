@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from lazy_dataclasses import dataclass
 from traces.schema import FIELDS
 from traces.tables.cells import Cells, no_cells
 from traces.tables.problems import Finding, finding

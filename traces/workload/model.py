@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, Literal, get_args
 
+from lazy_dataclasses import dataclass, field
 from traces.header import SLOTarget
 from traces.workload.basics import ArrivalProcess, require
 from traces.workload.lengths import Distribution, Lengths, Shares

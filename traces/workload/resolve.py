@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from statistics import NormalDist
 from typing import Final
 
 from traces.errors import ConfigError
@@ -255,6 +254,8 @@ def _clipped_frac(drawn: Distribution) -> float:
         mean, deviation, low, high = drawn.mu, drawn.sigma, math.log(low), math.log(high)
     if deviation == 0:
         return 0.0
+    from statistics import NormalDist  # which imports exact fractions
+
     bounds = NormalDist(mu=mean, sigma=deviation)
     return bounds.cdf(low) + 1 - bounds.cdf(high)
 

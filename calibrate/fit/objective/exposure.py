@@ -8,11 +8,10 @@ as it is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from lazy_dataclasses import dataclass
 from traces.statistics.bootstrap import Floats
 
 

@@ -5,10 +5,10 @@ Each kind is seen as a model that has these layers alone, so that what reads or 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
+from lazy_dataclasses import dataclass, replace
 from replay.model.shape import Attention, LayerState, Mixer, ModelShape
 
 How = Literal["heads", "module", "state"]

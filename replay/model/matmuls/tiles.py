@@ -8,13 +8,13 @@ up, are over their own best such curve is the factor ``tiles`` of ``sim.Extended
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lazy_dataclasses import dataclass
 from replay.model.gpus import Gpu
 from replay.model.matmuls.curves import FEWEST_POINTS, between, mixed
 from replay.model.matmuls.measured_times import measured_gpus, measured_products

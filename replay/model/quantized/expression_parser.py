@@ -6,8 +6,9 @@ read: no checkpoint is known to have them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Final, Literal
+
+from lazy_dataclasses import dataclass, replace
 
 Where = Literal["^", "$", "b", "B"]
 MOST_GROUPS: Final = 50

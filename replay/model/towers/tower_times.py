@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
+from lazy_dataclasses import dataclass
 from replay.model.towers.tower_kernels import OnGpus, encoding_us
 from replay.model.vision.tower import VisionTower
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from lazy_dataclasses import dataclass
 
 TowerTPMode = Literal["weights", "data"]
 """vLLM's ``--mm-encoder-tp-mode``: tensor parallelism splits a tower's layers, or its GPUs share the images out."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 
+from lazy_dataclasses import asdict, dataclass, fields
 from replay.model.gpus import find_gpu
 from replay.model.kernels.latent_kernels import served_on
 from replay.model.layout import Hardware, Layout

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 
 import yaml
 
+from lazy_dataclasses import dataclass, fields
 from replay.model.gpus import find_gpu
 from replay.twin.cluster_section import server_roots
 from replay.twin.config_keys import all_keys

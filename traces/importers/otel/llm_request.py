@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from lazy_dataclasses import dataclass, field
 from traces.importers.noted import name_of
 from traces.importers.otel.span import (
     CACHED,

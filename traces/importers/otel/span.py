@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+from lazy_dataclasses import dataclass
 
 Value: TypeAlias = str | int | float | bool | None
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from lazy_dataclasses import dataclass
 from traces.errors import ConfigError, TraceError
 from traces.strict.json_text import finite, parse_value, read_bytes
 from traces.strict.limits import MOST_REQUESTS, MOST_S, MOST_TOKENS

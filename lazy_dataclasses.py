@@ -71,6 +71,16 @@ def _made(cls: type, options: dict[str, bool]) -> object:
     return made
 
 
+class _NotGiven:
+    """What stands in a signature for a value that a function makes; signatures show it as Python's own do."""
+
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+_NOT_GIVEN = _NotGiven()
+
+
 class _LaterInit:
     """The ``__init__`` of a class until it is first asked for, which is when it is written."""
 
@@ -89,7 +99,7 @@ def _written_init(made: Any) -> Any:  # noqa: ANN401 - a function of any class's
     """Return ``__init__`` of a class, with what it is given in the order of the fields, those by name alone last."""
     names: dict[str, object] = {
         "_set": object.__setattr__,
-        "_not_given": MISSING,
+        "_not_given": _NOT_GIVEN,
         "__name__": made.__module__,
     }
     parameters: dict[bool, list[str]] = {False: [], True: []}

@@ -24,6 +24,7 @@ from traces.console.process import (
     leave_quietly,
     open_closed_streams,
     take_signals,
+    work_in_one_thread,
 )
 from traces.console.usage import OwnWay
 from traces.console.values import refuse_impossible
@@ -69,6 +70,7 @@ def run_program(program: Program, argv: Sequence[str] | None) -> int:
             # needed.
             atexit.register(gc.freeze)
             open_closed_streams()
+            work_in_one_thread()
             _hide_secrets(program, arguments)
             take_signals()  # last: what they raise is caught from here on
         try:

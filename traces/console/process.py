@@ -13,11 +13,21 @@ from traces.errors import ExitCode
 
 RARELY: Final = (200_000, 20, 20)
 """How rarely Python's garbage collector runs: all objects that imports make stay in use."""
+BLAS_THREADS: Final = "OPENBLAS_NUM_THREADS"
+"""How many threads OpenBLAS starts as numpy is imported, and as scipy is."""
 
 
 def collect_rarely() -> None:
     """Make Python's garbage collector run rarely: all that a command imports stays in use."""
     gc.set_threshold(*RARELY)
+
+
+def work_in_one_thread() -> None:
+    """Let OpenBLAS start no threads, unless the user says how many: starting them takes longer than they ever save.
+
+    They also wait for work by turning in a circle, and a sum would depend on their number in its last bits.
+    """
+    os.environ.setdefault(BLAS_THREADS, "1")
 
 
 def open_closed_streams() -> None:

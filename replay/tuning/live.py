@@ -35,6 +35,7 @@ from traces import (
     write_text,
     write_trace,
 )
+from traces.console.process import users_environment
 from traces.strict.escape import terminal
 from traces.strict.secrets import Secrets, command_secrets, key_of, redact_command
 from traces.strict.tell import tell
@@ -184,7 +185,11 @@ def _server(command: Sequence[str], *, live: Live, log: Path) -> Iterator[None]:
     with log.open("wb") as out:
         try:
             process = subprocess.Popen(  # noqa: S603 - the user's own command
-                command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+                command,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=users_environment(),
             )
         except OSError as error:
             raise ConfigError(

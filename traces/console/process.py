@@ -13,6 +13,8 @@ from traces.errors import ExitCode
 
 RARELY: Final = (200_000, 20, 20)
 """How rarely Python's garbage collector runs: all objects that imports make stay in use."""
+_OWN: Final = "01"
+"""One thread, as no user writes it: so it is known who has set it, by what processes inherit, too."""
 BLAS_THREADS: Final = "OPENBLAS_NUM_THREADS"
 """How many threads OpenBLAS starts as numpy is imported, and as scipy is."""
 
@@ -27,7 +29,13 @@ def work_in_one_thread() -> None:
 
     They also wait for work by turning in a circle, and a sum would depend on their number in its last bits.
     """
-    os.environ.setdefault(BLAS_THREADS, "1")
+    if BLAS_THREADS not in os.environ:
+        os.environ[BLAS_THREADS] = _OWN
+
+
+def users_environment() -> dict[str, str]:
+    """Return the environment as the user gave it, for programs that are the user's."""
+    return {name: value for name, value in os.environ.items() if (name, value) != (BLAS_THREADS, _OWN)}
 
 
 def open_closed_streams() -> None:

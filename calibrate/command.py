@@ -6,10 +6,10 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lazy_dataclasses import dataclass, replace
 from traces.strict.secrets import redact_command
 from traces.strict.tell import say, tell
 

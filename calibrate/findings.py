@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from lazy_dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -20,7 +21,6 @@ from calibrate.fit.objective.coefficients import FITTED
 from calibrate.flags.shown import Shown
 from calibrate.run_to_run.bands import MetricBand
 from calibrate.run_to_run.server_pace import RunToRun
-from lazy_dataclasses import dataclass, field
 from traces import Saturation
 from traces.facts import NotebookAnswer
 from traces.strict.arguments import ANY_SEED, TEXT, Count, check_fields

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lazy_dataclasses import dataclass, replace
 from traces import ConfigError
 from traces.strict.escape import terminal
 

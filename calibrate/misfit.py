@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from lazy_dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrate import number_format
-from lazy_dataclasses import dataclass, replace
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lazy_dataclasses import dataclass, replace
 from observe.observation import Observation, observe_with
 from observe.plan.loads import IdlePace, ListedLoad, estimate_s, pace_of_probe, probing_load
 from observe.server.http_client import ServerClient

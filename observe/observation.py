@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, nullcontext
 from functools import partial
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from lazy_dataclasses import dataclass, replace
 from observe.beside.recorders import Recorders
 from observe.executor import Executor, SingleProcess, tuned_for_a_run
 from observe.plan.send_plan import SendPlan

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lazy_dataclasses import dataclass
 from observe.plan.chains import chains_of, rounds_that_extend
 from observe.plan.class_priority import priority_notes
 from observe.plan.conversations import returns_token_ids

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from lazy_dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from lazy_dataclasses import dataclass, field
 from observe.senders.endpoint import Endpoint
 from observe.senders.request_kinds import API, KINDS, RequestKind
 from traces.console.cluster_library import ClusterName

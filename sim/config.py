@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lazy_dataclasses import dataclass
+
 from sim.engine_settings import UNBOUNDED, Compatibility, EngineSettings, Record
 from sim.setting_faults import InvalidConfig, check_by_version, check_each, check_together
 from sim.versions import engine_defaults, is_known

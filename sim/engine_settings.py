@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from lazy_dataclasses import dataclass, fields
 from typing import Literal
 
-from lazy_dataclasses import dataclass, fields
 from sim.features.core_engine import (
     UNBOUNDED,
     BatchSettings,

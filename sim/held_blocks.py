@@ -6,10 +6,11 @@ a chunk what is still read and what is in flight, a state a few blocks whatever 
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass, replace
+
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, replace
 from sim.config import EngineConfig
 from sim.kv_cache_groups import KVCacheGroup, alignment_of, most_blocks_of
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, get_args
-
 from lazy_dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 GroupKind = Literal["full", "sliding", "chunked", "state"]
 StateMode = Literal["none", "align"]

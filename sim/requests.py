@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from lazy_dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-
-from lazy_dataclasses import dataclass
 
 Int64s = NDArray[np.int64]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
+from lazy_dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from sim.config import EngineConfig, InvalidConfig, Record
 from sim.countable import CHANGED_BY_COUNTING, may_be_counted
 from sim.engine.beginning.longer_arrays import with_more_room

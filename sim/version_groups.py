@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-
 from lazy_dataclasses import dataclass
+
 from sim.kv_cache_groups import KVCacheGroup, without_eagle_marks
 from sim.versions import NEWEST, minor_version, rules_of
 

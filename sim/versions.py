@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-
 from lazy_dataclasses import dataclass, fields, replace
+
 from sim.features.core_engine import DEFAULT_VERSION, CoreDefaults, CoreRules
 from sim.features.grammars import GrammarRules
 from sim.features.images import ImageRules

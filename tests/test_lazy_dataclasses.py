@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import inspect
 import itertools
+import lazy_dataclasses
 import pickle
 import subprocess
 import sys
@@ -16,7 +17,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-import lazy_dataclasses
 from tests.test_imports import ARROWS, sources_of
 
 Decorator = Callable[..., Callable[[type], Any]]

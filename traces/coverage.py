@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from lazy_dataclasses import dataclass
+from typing import Literal
 
 Treatment = Literal["modelled", "filled", "kept", "noted", "refused", "left out"]
 """How it is treated.

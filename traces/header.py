@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from lazy_dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lazy_dataclasses import dataclass, field, replace
 from traces.errors import with_cut_pieces
 from traces.strict.arguments import Count, check_fields
 from traces.strict.dataclass_yaml import dump_dataclass, load_dataclass, place_of

@@ -12,12 +12,12 @@ have any, and only latencies that were measured: an answer that a proxy held bac
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from traces.errors import TraceError
 from traces.measured.finish_reasons import failure_status
 from traces.measured.stream_shape import StreamShape, TextEvents, stream_shape, text_events, tokens_of_choice

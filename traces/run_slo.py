@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from lazy_dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from traces.errors import ConfigError, quoted
 from traces.peers.peer_metrics import own_limit
 from traces.strict.arguments import ANY_TEXT, takes

@@ -5,9 +5,9 @@ Light on purpose (no numpy, no pandas), so that a command's help may import it.
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from typing import Final, Literal
 
-from lazy_dataclasses import dataclass
 from traces.strict.limits import MOST_TOKENS, MOST_US
 
 DType = Literal["string", "int", "float", "bool"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from lazy_dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazy_dataclasses import dataclass, field, replace
 from traces.header import Header
 from traces.schema import FIELDS, REQUEST_FIELDS, REQUIRED_IN_MEMORY
 from traces.tables.cells import Cells, no_cells

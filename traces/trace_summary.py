@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from lazy_dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import asdict, dataclass
 from traces.findings.prefix_ceiling import prefix_hit_ceiling_frac
 from traces.findings.run_findings import findings_of
 from traces.header import Header, RunFinding

@@ -8,12 +8,12 @@ stands for. Ways in and out are the CPU's and stay; a slowdown stays between GPU
 from __future__ import annotations
 
 from collections.abc import Mapping
+from lazy_dataclasses import dataclass, replace
 
 import numpy as np
 
 from calibrate.fit.model_selection import SLOWING
 from calibrate.fit.objective.priors import POWER_LIMITED
-from lazy_dataclasses import dataclass, replace
 from replay.twin import usual_physics
 from sim import LatencyModel, PeakTimes, Physics, StepBatch
 from sim.latency import Fitting

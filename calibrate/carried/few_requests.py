@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from lazy_dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +26,6 @@ from calibrate.fit.result import Fit
 from calibrate.fit.search import Report
 from calibrate.fit.uncertainty import Coefficient
 from calibrate.run_to_run.normal_quantiles import half_width
-from lazy_dataclasses import dataclass, fields, replace
 from sim import EngineConfig, LatencyModel
 from sim.latency import Fitting
 from traces import TraceError

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from lazy_dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from calibrate.command import Traces, calibration_of
 from calibrate.findings import Calibration, Options
 from calibrate.latency_table import Row, row_of, table_of, twin_for, unable
-from lazy_dataclasses import asdict, dataclass, replace
 from sim.latency import LATENCY_CLASSES, Fitting
 from traces import ConfigError
 from traces.strict.tell import tell

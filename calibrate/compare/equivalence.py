@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from lazy_dataclasses import dataclass
 
 from calibrate.compare.metric_errors import MetricErrors
-from lazy_dataclasses import dataclass
 
 LEVEL = 0.05
 """The probability of calling means equivalent that differ by the margin: the usual 5 %."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from lazy_dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,6 @@ from numpy.typing import NDArray
 from calibrate.compare.gaps import Basis, one_basis
 from calibrate.compare.pair import LATENCIES, Pairs
 from calibrate.compare.samples import WeightedSample, spread_of
-from lazy_dataclasses import dataclass, replace
 from traces.statistics.bootstrap import (
     LEVEL,
     MIN_REQUESTS,

@@ -6,12 +6,12 @@ back, and all of them the download. So TTFT and E2E grow by RTT + upload, E2E by
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from lazy_dataclasses import dataclass
 from traces import ConfigError
 from traces.statistics.bootstrap import Floats
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -11,7 +12,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from calibrate.compare.gaps import Gaps, gaps_of, one_basis
-from lazy_dataclasses import dataclass, replace
 from traces import TraceError
 from traces.strict.arguments import TRACE, OneOf, takes
 

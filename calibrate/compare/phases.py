@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -10,7 +11,6 @@ from numpy.typing import NDArray
 
 from calibrate.compare.metric_errors import Bootstrap
 from calibrate.compare.pair import PHASES, Pairs
-from lazy_dataclasses import dataclass
 from traces.statistics.bootstrap import (
     MIN_REQUESTS,
     Estimate,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from calibrate.compare.gaps import Gaps
-from lazy_dataclasses import dataclass
 from traces.statistics.bootstrap import Floats, quantile_rows, weighted_sums
 
 BIN_EDGES = ((0.0, 0.9, 1.0), (0, 500, 1200))

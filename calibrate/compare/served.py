@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from calibrate.compare.pair import Pairs
-from lazy_dataclasses import dataclass
 from traces import ConfigError, mean_rate_per_s
 from traces.statistics.bootstrap import Floats
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from lazy_dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,6 @@ from numpy.typing import NDArray
 
 from calibrate.compare.metric_errors import Bootstrap, relative_errors
 from calibrate.compare.pair import KINDS, Pairs, take
-from lazy_dataclasses import dataclass
 from traces.statistics.bootstrap import MIN_REQUESTS, Estimate
 
 BY = ("prompt_tokens", "output_tokens", "in_flight", "window_s")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass
 
 import numpy as np
 
 from calibrate.compare.pair import PHASES, Pairs
 from calibrate.compare.phases import split
-from lazy_dataclasses import dataclass
 from traces.statistics.bootstrap import finite
 
 MOST = 10

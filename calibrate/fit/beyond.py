@@ -8,6 +8,7 @@ fitted load come out right: so what counts is by how much E2E grows from that lo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from lazy_dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -19,7 +20,6 @@ from calibrate.fit.objective.priors import MEMORY, SLOWDOWN, THRESHOLD, Prior
 from calibrate.fit.objective.simulated_trace import simulated
 from calibrate.fit.result import Fit
 from calibrate.fit.uncertainty import Coefficient
-from lazy_dataclasses import dataclass, replace
 from sim import Extended
 from sim.latency import Fitting
 from traces.statistics.bootstrap import LEVEL, Floats

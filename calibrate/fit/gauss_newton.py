@@ -16,6 +16,7 @@ fits, with 3.2 and 3.1 % at the 90th percentile (60 to 400 requests, with noise 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from lazy_dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,6 @@ from calibrate.fit.objective.fit_trace import FitTrace
 from calibrate.fit.objective.many_runs import loss_around, residuals_around, simulate_many
 from calibrate.fit.objective.objective import FitObjective, robust_weight
 from calibrate.fit.response_surface import damped_step, normal_equations, reach_around, slopes_of
-from lazy_dataclasses import dataclass
 from traces.statistics.bootstrap import Floats
 
 GROUP = 16

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from lazy_dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +26,6 @@ from calibrate.fit.objective.simulated_trace import SimulatedTrace, simulated
 from calibrate.fit.search import Report
 from calibrate.fit.uncertainty import Coefficient
 from calibrate.run_to_run.normal_quantiles import half_width
-from lazy_dataclasses import dataclass, replace
 from sim import LatencyModel
 from sim.latency import Fitting
 from traces import ConfigError, TraceError

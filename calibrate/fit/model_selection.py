@@ -10,6 +10,7 @@ one: it acts most where nothing was measured.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from lazy_dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -20,7 +21,6 @@ from calibrate.fit.objective.fit_trace import LOSS_METRICS, FitTrace
 from calibrate.fit.objective.many_runs import latencies_around
 from calibrate.fit.objective.objective import log_ratio, robust
 from calibrate.fit.refinement import Refined
-from lazy_dataclasses import dataclass
 from traces.statistics.bootstrap import Floats
 
 Asked = Literal["auto", "blackbox", "extended"]

@@ -16,6 +16,7 @@ many requests are in a step, and that on how long they stay.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from lazy_dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +26,6 @@ from calibrate.fit.objective.objective import log_ratio
 from calibrate.fit.objective.repeated_run import Work, scattered
 from calibrate.fit.step_noise import sigma_of
 from calibrate.run_to_run.normal_quantiles import deviation_of_median, half_width
-from lazy_dataclasses import asdict, dataclass, replace
 from traces import TraceError
 from traces.statistics.bootstrap import Estimate, Floats, block_length, generator_of, interval, over_resamples
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from lazy_dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,7 +24,6 @@ from calibrate.fit.response_surface import (
 )
 from calibrate.fit.search import Report
 from calibrate.fit.uncertainty import flat_surface, uncertainty
-from lazy_dataclasses import dataclass, replace
 from traces.statistics.bootstrap import Floats
 
 LAST_STEPS = 2

@@ -8,12 +8,12 @@ expectation and its slopes, including the queue's own response.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from lazy_dataclasses import dataclass
 
 import numpy as np
 
 from calibrate.fit.objective.many_runs import simulate_many
 from calibrate.fit.objective.objective import FitObjective, robust_weight
-from lazy_dataclasses import dataclass
 from traces.statistics.bootstrap import Floats, generator_of
 
 POINTS_PER_COEFFICIENT = 12

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from calibrate.fit.model_selection import ComparedModel
 from calibrate.fit.uncertainty import Coefficient
 from calibrate.run_to_run.server_pace import STATED
-from lazy_dataclasses import dataclass
 from replay.twin.fitted import MOST, Pace
 from traces.facts import NotebookAnswer
 from traces.statistics.bootstrap import Floats

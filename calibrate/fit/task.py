@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from lazy_dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from calibrate.fit.initial_guess import natural_scale
@@ -11,7 +12,6 @@ from calibrate.fit.objective.fit_trace import FitTrace, head_of
 from calibrate.fit.objective.objective import FitObjective
 from calibrate.fit.objective.priors import Prior
 from calibrate.fit.search import Report
-from lazy_dataclasses import dataclass, field, replace
 from sim import LatencyModel
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ request determines this width instead of a false certainty.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from lazy_dataclasses import dataclass
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from calibrate.fit.objective.coefficients import MOST
 from calibrate.fit.objective.objective import FitObjective, robust_weight
 from calibrate.fit.objective.priors import Prior
 from calibrate.fit.response_surface import Surface, reach_around, sample_surface
-from lazy_dataclasses import dataclass
 from traces.statistics.bootstrap import LEVEL, Floats, block_length, generator_of, resamples
 
 METHOD = "one-step moving-block bootstrap over requests on a response surface, with a weak prior"

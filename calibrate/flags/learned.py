@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from calibrate.flags.shown import Shown
-from lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from replay.twin import Setting

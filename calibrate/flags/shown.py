@@ -7,13 +7,13 @@ KV cache or a full step the number that run would vary. Tokens of a step: the sa
 from __future__ import annotations
 
 from collections.abc import Iterator
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from traces import TraceError, companion_file, stem_of
 
 if TYPE_CHECKING:

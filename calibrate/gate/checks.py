@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass
 from typing import Literal
 
 from calibrate import number_format
 from calibrate.compare.metric_errors import STATISTICS, MetricErrors
 from calibrate.compare.rates import Rate
 from calibrate.compare.strata import Stratum
-from lazy_dataclasses import dataclass
 from traces.statistics.bootstrap import Estimate
 
 Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE"]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from lazy_dataclasses import dataclass, field, replace
 
 from calibrate.compare.metric_errors import MetricErrors
 from calibrate.compare.rates import RATES, Rate
 from calibrate.compare.strata import Stratum
 from calibrate.gate.checks import Check, ErrorLimit, Outcome, check_metric, check_rate, check_strata, reach
-from lazy_dataclasses import dataclass, field, replace
 from traces import ExitCode
 from traces.statistics.bootstrap import Estimate
 

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Collection
 from contextlib import suppress
 from functools import lru_cache
+from lazy_dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 from zipfile import BadZipFile
@@ -20,7 +21,6 @@ import sklearn
 from calibrate.predictor.estimators import candidates
 from calibrate.predictor.measured import Floats, OperatorTable
 from calibrate.predictor.training import RegressionReport, Score, train_operator
-from lazy_dataclasses import asdict, dataclass
 from traces import ConfigError, atomic_file
 
 UNREADABLE: Final = (

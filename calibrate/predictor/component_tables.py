@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from lazy_dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,6 @@ from calibrate.predictor.prefill import prefill_points, prefill_times
 from calibrate.predictor.profiles.sources import Sources
 from calibrate.predictor.standins import STEP_US, reduced_bytes, stand_in
 from calibrate.predictor.training import RegressionReport
-from lazy_dataclasses import dataclass
 from replay.model import Gpu, ModelShape
 from sim.latency import axis_knots
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from lazy_dataclasses import dataclass, replace
 from typing import Literal
 
 from calibrate.predictor.measured import ProfileQuery
-from lazy_dataclasses import dataclass, replace
 from replay.model.matmuls import How, LayerKind, kinds_of_layers
 
 Group = Literal["attention", "mlp", "add", "communication", "cpu", "ends"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from lazy_dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -15,7 +16,6 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler, PolynomialFeatures, SplineTransformer
 
 from calibrate.predictor.measured import nearest_name
-from lazy_dataclasses import dataclass
 from traces import ConfigError
 
 Floats = NDArray[np.float64]

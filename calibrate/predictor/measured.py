@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from lazy_dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from replay.model import Layout, ModelShape
 from replay.model.matmuls import LayerKind
 from traces import ExitCode, VtwinError

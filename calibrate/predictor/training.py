@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping
+from lazy_dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,6 @@ from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict
 
 from calibrate.predictor.estimators import RegressionKind, absolute_errors, candidates
 from calibrate.predictor.measured import Floats, OperatorTable
-from lazy_dataclasses import dataclass
 
 FOLDS = 5
 HELD_OUT = 5

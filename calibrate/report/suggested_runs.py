@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from calibrate.fit.uncertainty import CONFOUNDED
-from lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from calibrate.findings import Calibration, Compared

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrate.compare.pair import LATENCIES, Pairs
-from lazy_dataclasses import dataclass
 from traces.statistics.bootstrap import LEVEL
 
 Floats = NDArray[np.float64]

@@ -7,11 +7,10 @@ its steps longer or shorter: where one factor brings every latency as close as t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-
-from lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from calibrate.compare.metric_errors import MetricErrors

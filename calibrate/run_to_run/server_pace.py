@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from calibrate.compare.pair import Pairs
 from calibrate.run_to_run.normal_quantiles import half_width
-from lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from traces import RunSpread, Trace

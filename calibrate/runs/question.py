@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,6 @@ from calibrate.runs.split_change import SplitChange, split_runs
 from calibrate.runs.split_change_text import split_json, split_lines
 from calibrate.runs.text import document, table, table_parts
 from calibrate.runs.two_runs import TwoRuns, compare_runs
-from lazy_dataclasses import asdict, dataclass
 from traces import TraceError, read_recorded, tool_version
 from traces.facts import AnswerPart, Verbatim
 from traces.strict.arguments import PATH, SEED, takes

@@ -9,13 +9,13 @@ simulated together, and a server's pace differs a little from run to run.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from calibrate.run_to_run.run_errors import METRICS, STATISTICS, own_errors, statistics_of
 from calibrate.run_to_run.server_pace import RunToRun, recorded_spreads, run_to_run
-from lazy_dataclasses import dataclass, replace
 from traces.statistics.bootstrap import (
     MIN_REQUESTS,
     REPLICATES,

@@ -7,12 +7,12 @@ common to a request cancel; else each run is redrawn separately.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from calibrate.run_to_run.server_pace import recorded_spreads
-from lazy_dataclasses import dataclass
 from traces import (
     Saturation,
     cut_short_note,

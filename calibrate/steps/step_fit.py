@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from lazy_dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +24,6 @@ from calibrate.fit.uncertainty import Coefficient, Uncertainty, coefficients_of
 from calibrate.run_to_run.normal_quantiles import deviation_of_median
 from calibrate.steps.step_model import predicted_us
 from calibrate.steps.step_series import StepSeries
-from lazy_dataclasses import dataclass, replace
 from sim import Blackbox, Extended
 from traces.statistics.bootstrap import Floats, block_length, generator_of, over_resamples
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass
 from pathlib import Path
 
 from calibrate.steps.step_series import StepSeries, series_of
-from lazy_dataclasses import dataclass
 from traces import ConfigError, companion_file, stem_of
 from traces.steps import read_logged_steps
 

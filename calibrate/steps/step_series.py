@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from lazy_dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, fields, replace
 from sim import StepBatch
 from traces import TraceError
 from traces.statistics.bootstrap import Floats

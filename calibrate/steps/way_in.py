@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +15,6 @@ from calibrate.fit.pipeline import SPARE_DECIMALS
 from calibrate.fit.refinement import descend
 from calibrate.fit.search import Report
 from calibrate.fit.uncertainty import Coefficient, coefficients_of, flat_surface, uncertainty
-from lazy_dataclasses import dataclass, replace
 from traces import TraceError
 from traces.statistics.bootstrap import Floats
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
-
 from lazy_dataclasses import dataclass
+from pathlib import Path
 
 CAPACITY_USERS = 32
 CAPACITY_REQUESTS = 5 * CAPACITY_USERS

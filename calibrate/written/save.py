@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from decimal import Decimal
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -16,7 +17,6 @@ from calibrate.report.report_tables import is_of_gaps_only
 from calibrate.report.warnings import unknown_flags, warnings_of
 from calibrate.verdict_text import far_in_file, far_p99_in_file
 from calibrate.written.fitted_server import fitted_on
-from lazy_dataclasses import dataclass, replace
 from sim import UNBOUNDED, Blackbox
 from sim.latency import Fitting
 from traces import ConfigError, tool_version, write_text

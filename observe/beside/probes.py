@@ -11,11 +11,11 @@ import csv
 from collections import Counter
 from collections.abc import Iterator
 from itertools import count
+from lazy_dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from observe.plan.prompts import OWN, Prompts, Segment
 from observe.plan.request_body import BodyShape
 from observe.record.recorder import read_exchange

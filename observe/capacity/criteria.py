@@ -8,12 +8,12 @@ failed is beyond all.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from lazy_dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from traces import MOST_FAILED, SLO_METRICS, ConfigError, parse_run_slo, parse_slo
 
 GOODPUT: Final = "goodput"

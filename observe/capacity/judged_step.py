@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from lazy_dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from observe.capacity.criteria import Criterion
 from observe.capacity.sequential_test import FEWEST, ShareBeyond, share_beyond
 

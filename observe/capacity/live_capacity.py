@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lazy_dataclasses import dataclass
 from observe.capacity.judged_step import THROUGHPUT, TOO_SHORT
 from observe.capacity.live_steps import FEWEST_REQUESTS
 from traces import shown_time, tool_version

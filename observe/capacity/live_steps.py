@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lazy_dataclasses import dataclass, replace
 from observe.capacity.judged_step import judge
 from observe.capacity.rate_search import SeenStep
 from observe.capacity.step_watch import answers_of

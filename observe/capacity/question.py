@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from lazy_dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lazy_dataclasses import asdict, dataclass, replace
 from observe.capacity.criteria import FAILED, Criterion, criteria_of
 from observe.capacity.live_capacity import LiveCapacity
 from observe.capacity.live_steps import (

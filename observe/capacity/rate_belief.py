@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
-
-from lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from observe.capacity.criteria import Criterion

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass
 from typing import Final
 
-from lazy_dataclasses import dataclass
 from observe.capacity.criteria import Criterion
 from observe.capacity.judged_step import GROWN, StepVerdict
 from observe.capacity.rate_belief import Belief, RatePrior, believe

@@ -9,11 +9,11 @@ the limit is about Poisson's; the share is known where chance would bring as man
 from __future__ import annotations
 
 import math
+from lazy_dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from traces import NUM_BATCHES, num_effective
 
 Floats = NDArray[np.float64]

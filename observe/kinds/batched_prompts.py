@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass, replace
 from typing import Final
 
-from lazy_dataclasses import dataclass, replace
 from observe.plan.prompts import OWN, Part, Prompts, Segment, key_of, num_tokens
 
 MOST_QUERY_TOKENS: Final = 32

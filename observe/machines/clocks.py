@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
-
 from lazy_dataclasses import dataclass
+from typing import NamedTuple
 
 
 class RoundTrip(NamedTuple):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Sequence
+from lazy_dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from observe.beside.power import POWER, UTILIZATION, gpu_series
 from observe.beside.scrape import GaugeRow
 from traces import TraceError, companion_file, pages, stem_of

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from lazy_dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from lazy_dataclasses import asdict, dataclass
 from observe.measured.served_load import ServedLoad
 from traces import Header, companion_file, file_at, stem_of
 from traces.strict.secrets import Secrets, environment_secrets, redact_text

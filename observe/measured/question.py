@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from lazy_dataclasses import dataclass
 from pathlib import Path
 
-from lazy_dataclasses import dataclass
 from observe.measured.page import page_of
 from observe.measured.served_load import ServedLoad, of_served, read_load
 from observe.repeats.repeated_load import RepeatedLoads

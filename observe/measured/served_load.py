@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from lazy_dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import asdict, dataclass
 from observe.measured.beside_the_load import BesideTheLoad, read_beside
 from observe.repeats.repeated_load import RepeatedLoad, RepeatedLoads, grouped, load_name
 from observe.repeats.run_figures import run_figures

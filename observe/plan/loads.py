@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lazy_dataclasses import dataclass, replace
 from traces import ClosedLoop, ConfigError, Header, make_trace, prompt_tokens
 from traces.workload import as_sent
 

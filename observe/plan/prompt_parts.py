@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from observe.plan.prompts import GROUP, OWN, Blocks, Part, Segment, key_of
 from traces import chained, own_hashes, prompt_tokens
 

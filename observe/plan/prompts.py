@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-
-from lazy_dataclasses import dataclass, replace
 
 TOKEN_LOW, TOKEN_HIGH = 1000, 4000
 """Token ids that are drawn, the upper bound excluded: above the special ones of the usual vocabularies (below

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from lazy_dataclasses import dataclass, field
 
 import orjson
 
-from lazy_dataclasses import dataclass, field
 from observe.senders.request_kinds import KINDS, AsCompletion
 from traces.workload import Api
 

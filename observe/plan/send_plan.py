@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from lazy_dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazy_dataclasses import dataclass, field
 from observe.plan.chains import Chain, begins_of, chains_of, is_token_ids, rounds_that_extend, waits_of
 from observe.plan.prompt_parts import PromptParts, prompt_parts
 from observe.plan.prompts import Prompts, num_tokens

@@ -12,12 +12,12 @@ import io
 import math
 from collections.abc import Collection, Mapping
 from functools import lru_cache
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import orjson
 
-from lazy_dataclasses import dataclass
 from traces import ConfigError, image_lists, prompt_tokens
 
 if TYPE_CHECKING:

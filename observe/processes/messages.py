@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Mapping, Sequence
+from lazy_dataclasses import dataclass
 from typing import TypeAlias
 
-from lazy_dataclasses import dataclass
 from observe.plan.send_plan import SendPlan
 from observe.processes.partition import Share
 from observe.record.recorder import AnswerCounts

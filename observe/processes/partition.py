@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import heapq
-
 from lazy_dataclasses import dataclass, replace
+
 from observe.plan.chains import Chain
 from observe.plan.send_plan import SendPlan
 from traces import ConfigError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from lazy_dataclasses import dataclass
 from typing import Final, Literal
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
@@ -10,7 +11,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from lazy_dataclasses import dataclass
 from traces import quoted
 from traces.importers.otel import Span, spans_of_json, spans_of_protobuf
 from traces.strict.json_text import DAMAGED, TooLarge, parse_value, unpacked

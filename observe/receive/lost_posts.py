@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-
 from lazy_dataclasses import dataclass, field
+
 from traces.strict.tell import tell
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from lazy_dataclasses import dataclass, field
 from typing import Final
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestPayloadError
 
-from lazy_dataclasses import dataclass, field
 from observe.receive.body import (
     CONTENT_TYPE,
     INTERNAL,

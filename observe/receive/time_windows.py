@@ -12,10 +12,10 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lazy_dataclasses import dataclass
 from observe.receive.window_file import WindowFile
 from traces import ConfigError, TraceError, check_place, companion_file, make_folder, stem_of
 from traces.importers.otel import LeftOut, Span, SpanRequest, Tally, request_of

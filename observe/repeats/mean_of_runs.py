@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from lazy_dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from traces import RunSpread
 
 LEVEL: Final = 0.95

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from lazy_dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from lazy_dataclasses import asdict, dataclass
 from observe.repeats.beyond_chance import BeyondChance, differences
 from observe.repeats.mean_of_runs import MeanOfRuns, mean_of_runs, noise_floor
 from observe.repeats.run_figures import name_of

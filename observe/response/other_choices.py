@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass, field
 from typing import Any
 
-from lazy_dataclasses import dataclass, field
 from observe.response.delta import has_reasoning, has_text
 
 

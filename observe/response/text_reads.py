@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
 from lazy_dataclasses import dataclass, field
+
 from traces import SAME_READ_US
 
 _SAME_READ_NS = SAME_READ_US * 1000

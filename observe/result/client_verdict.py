@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from lazy_dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, replace
 from observe.plan.send_plan import SendPlan
 from observe.run.dispatch import RunFacts
 from observe.run.run_counts import LogHistogram, Progress

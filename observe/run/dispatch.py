@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from itertools import islice, pairwise
-
 from lazy_dataclasses import dataclass
+
 from observe.plan.chains import Chain
 from observe.plan.conversations import Conversation, Replies
 from observe.plan.send_plan import SendPlan

@@ -10,9 +10,9 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from lazy_dataclasses import dataclass
 from typing import TextIO
 
-from lazy_dataclasses import dataclass
 from observe.plan.send_plan import SendPlan
 from observe.run.run_counts import LogHistogram, Progress
 from observe.senders.exchange import Clock, monotonic_ns

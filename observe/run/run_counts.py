@@ -7,10 +7,10 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
+from lazy_dataclasses import dataclass, field
 
 import numpy as np
 
-from lazy_dataclasses import dataclass, field
 from observe.response.reading import Reading
 from observe.run.sent_request import SentRequest
 from observe.senders.exchange import Exchange

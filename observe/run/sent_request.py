@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lazy_dataclasses import dataclass
+
 from observe.senders.exchange import Exchange
 
 

@@ -10,13 +10,13 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
 
-from lazy_dataclasses import dataclass
 from observe.observation import Display, Observation, observe_with
 from observe.senders.endpoint import parse_endpoint
 from observe.server.http_client import ServerClient

@@ -14,11 +14,11 @@ import heapq
 import itertools
 import sys
 from functools import lru_cache
+from lazy_dataclasses import asdict, dataclass
 from typing import cast
 
 import orjson
 
-from lazy_dataclasses import asdict, dataclass
 from observe.run.pacer import make_alarm
 from observe.senders.exchange import monotonic_ns
 

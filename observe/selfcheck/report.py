@@ -8,13 +8,13 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from importlib.util import find_spec
+from lazy_dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import asdict, dataclass, replace
 from observe.selfcheck.measure import Checked, ReferenceClient, poisson, users
 from observe.selfcheck.reference_server import CHAT_TOKENS
 from traces import Trace, tool_version

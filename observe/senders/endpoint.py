@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from lazy_dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from lazy_dataclasses import dataclass, field
 from observe.senders.request_kinds import KINDS
 from traces import ConfigError, quoted
 from traces.strict.arguments import ANY_TEXT, OfClass, check_argument, takes

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Literal, Protocol
-
 from lazy_dataclasses import dataclass, field
+from typing import Literal, Protocol
 
 Clock = Callable[[], int]
 """Nanoseconds of a monotonic clock, the same one for every stamp of a run."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from lazy_dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, cast
 
-from lazy_dataclasses import dataclass
 from traces.strict.arguments import OneOf
 from traces.workload import Api
 

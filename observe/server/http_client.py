@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from lazy_dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
 import orjson
 
-from lazy_dataclasses import dataclass, field
 from observe.senders.aiohttp_sender import describe, open_session, read_some
 from observe.senders.endpoint import Endpoint
 from observe.senders.exchange import one_line

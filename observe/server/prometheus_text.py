@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-
 from lazy_dataclasses import dataclass
 
 # Each pattern matches at one place only and has one way to match: time is linear in the line, whatever it holds.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from lazy_dataclasses import dataclass
 from typing import Any
 
-from lazy_dataclasses import dataclass
 from observe.response.stated_values import short_text, token_count
 from observe.server.http_client import ServerClient, WholeAnswer
 from observe.server.prometheus_text import Sample, parse_metrics

@@ -14,10 +14,10 @@ its length. A record without a text is left out. A line of a ``.txt`` file is a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from lazy_dataclasses import dataclass
 from observe.settings import TextColumns
 from traces import TraceError
 from traces.strict.json_text import parse_value, read_bytes

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import orjson
 
-from lazy_dataclasses import dataclass
 from observe.settings import TextSource
 from observe.texts.data_set import Text, read_texts
 from observe.texts.token_counts import GuessedCounts, TokenCounts, as_json, joined

@@ -6,9 +6,8 @@ written without having seen the server's flags does not have ``max_num_seqs``; v
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lazy_dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from replay.twin.twin_config import TwinConfig

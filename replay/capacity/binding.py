@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lazy_dataclasses import dataclass, replace
 from replay.search.highest import highest_above
 from replay.simulation.pace_band import paced
 from replay.twin.twin_config import with_pools

@@ -6,11 +6,11 @@ the queue stays.
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from replay.search.highest import bisect
 from replay.verdict.again import Repeatable, after_a_burst, first_part
 from replay.verdict.growth import customers_of, growth_of

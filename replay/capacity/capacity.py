@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from lazy_dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from lazy_dataclasses import dataclass, field, replace
 from replay.capacity.assumed_seats import AssumedSeats
 from replay.capacity.binding import Binding, binding_of
 from replay.capacity.burst import AfterBurst, after_a_burst_at

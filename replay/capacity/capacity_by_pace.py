@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lazy_dataclasses import dataclass, replace
 from replay.capacity.capacity import Capacity, crossing_of
 from replay.search.evaluation import Evaluator
 from replay.search.highest import highest

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from lazy_dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from lazy_dataclasses import dataclass, replace
 from traces import MOST_FAILED, ConfigError, RunLimit
 from traces.facts import NotebookAnswer
 

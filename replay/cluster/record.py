@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, field, fields, replace
 from replay.trace.own_record import own_record
 from sim import EngineRecord, Int64s, InterTokenLatencies, Simulation, State, Step, Totals
 from sim.cluster import ClusterSimulation, Instance

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from replay.cluster.memory import return_freed
 from replay.cluster.record import as_simulation, without_logs
 from replay.cluster.work import cluster_work

@@ -7,12 +7,12 @@ budget, and the encoder's, hold up the head of the queue and all behind it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from lazy_dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, field
 from sim import EngineConfig, Int64s, Outcomes, Requests
 
 Floats = NDArray[np.float64]

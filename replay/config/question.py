@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from pathlib import Path
 
-from lazy_dataclasses import dataclass
 from replay.model.hf_config import read_model_config
 from replay.numbers.argument_ranges import GPUS
 from replay.twin.start.from_serve import merged, named, start_from_header, start_from_serve, twin_text

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 from functools import lru_cache
+from lazy_dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lazy_dataclasses import dataclass, field, fields, replace
 from replay.console.twins import load_twins
 from replay.simulation.run_plan import RunSettings, plan
 from replay.simulation.simulated_run import Run, carry_out

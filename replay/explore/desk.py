@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from lazy_dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
-from lazy_dataclasses import dataclass, field
 from replay.explore.question_process import DONE, Begun, QuestionProcess
 
 FOLLOWS_AFTER_S = 0.25

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from lazy_dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from lazy_dataclasses import dataclass, replace
 from replay.explore.asked_run import AskedRun
 from replay.model.gpus import shipped_gpus
 from replay.model.shipped_models import shipped_models

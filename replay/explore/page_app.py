@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
+from lazy_dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import orjson
 from aiohttp import WSMsgType, web
 
-from lazy_dataclasses import dataclass, field
 from replay.explore.desk import Desk
 
 ASSETS = Path(__file__).with_name("assets")

@@ -11,14 +11,13 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from lazy_dataclasses import dataclass
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import orjson
-
-from lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from lazy_dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, cast
 
-from lazy_dataclasses import dataclass, field
 from replay.fleet.plans.pools import PoolsPlan
 from replay.fleet.plans.size import FleetPlan
 from replay.fleet.told.text import (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, cast
 
-from lazy_dataclasses import dataclass, replace
 from replay.console.progress import working
 from replay.console.ready import load_engine
 from replay.fleet.check.drawn_requests import Arrivals

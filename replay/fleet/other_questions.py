@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from lazy_dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from lazy_dataclasses import asdict, dataclass, replace
 from replay.fleet.answers import SizedFleet
 from replay.fleet.demand import (
     FEWER,

@@ -7,9 +7,9 @@ limits go to stderr here, too.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 
-from lazy_dataclasses import dataclass, replace
 from replay.fleet.answers import FleetAnswer, SizedFleet
 from replay.fleet.demand import (
     BY_FORMULA,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from replay.capacity.capacity import Capacity, capacity_of_draws
 from replay.gpus.known_errors import KnownError, known_error
 from replay.model.gpu_memory import tokens_held

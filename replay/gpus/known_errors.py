@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
 
-from lazy_dataclasses import dataclass, replace
 from replay.model.shape import ModelShape
 from replay.twin.config_write import name_of
 from replay.twin.twin_config import TwinConfig

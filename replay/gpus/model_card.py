@@ -6,6 +6,7 @@ It takes the command's table of options, which needs no command line.
 from __future__ import annotations
 
 from lazy_dataclasses import dataclass
+
 from replay.gpus.options import ModelInfoOptions
 from replay.model.card import card, document
 from replay.model.gpu_memory import KvCacheSize, Serving, kv_cache_size

@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
 import yaml
 
-from lazy_dataclasses import dataclass, replace
 from traces import cut
 from traces.strict.section import Section, read_json_section
 from traces.strict.yaml_nodes import json_node, plain_value, scalar_of

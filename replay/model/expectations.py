@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lazy_dataclasses import dataclass
+
 from replay.model.gpus import Gpu
 from replay.model.model_peak import peak_times
 from replay.model.shape import ModelShape

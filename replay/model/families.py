@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from lazy_dataclasses import dataclass, field
 from typing import Literal
 
-from lazy_dataclasses import dataclass, field
 from replay.model.shape import QkNorm
 
 Windows = Literal["field", "listed", "alternate", "pattern", "chunked", "qwen", "qwen experts", "qwen mixed"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-
 from lazy_dataclasses import dataclass, replace
+
 from replay.model.gpus import Gpu
 from replay.model.kernels.latent_kernels import served_on
 from replay.model.layers.drafter import Drafter, mtp_drafter

@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 from decimal import Decimal
 from functools import lru_cache
+from lazy_dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from lazy_dataclasses import dataclass, fields, replace
 from replay.model.shape import MatmulKind
 from replay.numbers.argument_ranges import GbPerS, Gib, Tflops, Tops
 from traces import ConfigError

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-from lazy_dataclasses import dataclass, replace
 from replay.model.gpus import Gpu
 from replay.model.shape import ModelShape
 from replay.model.vision.tower import TowerTPMode

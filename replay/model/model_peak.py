@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from typing import TypedDict
 
-from lazy_dataclasses import dataclass
 from replay.model.gpu_memory import check_parallel
 from replay.model.gpus import Gpu
 from replay.model.kernels.expert_kernels import expert_curve

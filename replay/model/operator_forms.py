@@ -18,13 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from lazy_dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, field, replace
 from replay.model.gpus import Gpu
 from replay.model.shape import Indexer, LayerState
 

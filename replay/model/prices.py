@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
 
-from lazy_dataclasses import dataclass, replace
 from replay.model.gpus import find_gpu
 from traces import ConfigError
 from traces.strict.section import Section, read_section

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from typing import Literal
 
-from lazy_dataclasses import dataclass
 from replay.model.vision.tower import VisionTower
 
 MatmulKind = Literal["16bit", "fp8", "int8", "fp4"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from typing import Annotated, Final
 
-from lazy_dataclasses import dataclass
 from traces.strict.arguments import Count, Number, OfClass
 from traces.strict.limits import MOST_REQUESTS, MOST_TOKENS, MOST_US
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from lazy_dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lazy_dataclasses import asdict, dataclass
 from replay.twin.fitted.fitted_on import FittedOn, read_fitted_on
 from replay.twin.fitted.fitted_range import FittedRange, Range, read_fitted_range, ways_beyond
 from replay.twin.fitted.held_out import HeldOut, read_held_out

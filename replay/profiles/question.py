@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 
-from lazy_dataclasses import dataclass, replace
 from replay.model.gpus import find_gpu
 from replay.numbers.argument_ranges import GPUS
 from replay.profiles.fitted_profile import SCHEMA_VERSION, Profile, profiles_in, read_profile

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lazy_dataclasses import dataclass, replace
 from sim import Int64s, Requests
 from traces import prompt_tokens
 from traces.workload import WorkloadOptions, trace_from_options

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+from lazy_dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lazy_dataclasses import dataclass, field
 from replay.cluster.memory import check_memory
 from sim import Int64s, InvalidConfig, Status
 from sim.cluster import ClusterWork, simulate_cluster

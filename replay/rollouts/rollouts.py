@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from lazy_dataclasses import dataclass, replace
 from replay.console.ready import prepare_engine
 from replay.numbers.argument_ranges import BATCHES, PROMPTS, SAMPLES, SHARE, TIME_US, TIMES, WORKLOAD
 from replay.numbers.t_interval import half_width

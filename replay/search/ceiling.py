@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from replay.numbers.t_interval import half_width
 from replay.verdict.growth import Growth
 from replay.verdict.judge import FEW, LASTING, SETTLED, SHORT, UNDER_WAY, is_overloaded, tells_rate

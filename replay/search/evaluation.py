@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from lazy_dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, field, replace
 from replay.search.load import Load
 from replay.verdict.growth import Growth, customers_of, growth_of, piles_up
 from replay.verdict.judge import UNDER_WAY, WAITING

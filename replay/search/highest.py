@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from replay.search.evaluation import THROUGHPUT, Evaluation, Evaluator
 from replay.search.load import IDLE, load_of
 from traces import RunLimit

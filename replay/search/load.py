@@ -7,12 +7,12 @@ with common random numbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from lazy_dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, replace
 from replay.trace.pacing import Pacing, pacing_of
 from replay.verdict.again import Repeatable, again, serves_again
 from replay.verdict.growth import Growth, customers_of, growth_of

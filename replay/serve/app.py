@@ -9,10 +9,10 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from importlib.metadata import version
+from lazy_dataclasses import dataclass, field
 
 from aiohttp import web
 
-from lazy_dataclasses import dataclass, field
 from replay.serve.prometheus import exposition
 from replay.serve.protocol import (
     TOO_DEEP,

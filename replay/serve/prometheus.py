@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-
 from lazy_dataclasses import dataclass, field
+
 from sim import UNBOUNDED, EngineConfig, View
 
 # Upper ends of vLLM's histogram buckets, in seconds (vllm 0.32.0, as its /metrics lists them).

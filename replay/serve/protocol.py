@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from lazy_dataclasses import dataclass
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from replay.serve.tokens import NUM_IDS, WORD_IDS, WORDS, Tokens, answer, encode
 from traces import cut, quoted, with_cut_pieces
 

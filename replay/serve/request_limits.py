@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from lazy_dataclasses import dataclass
 from typing import TypeVar
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestPayloadError
 
-from lazy_dataclasses import dataclass
 from replay.serve.protocol import Answer, Job, PartReader, Refusal, plan_answer
 from sim import UNBOUNDED, EngineConfig, HeldBlocks
 from traces.strict.arguments import Count, check_fields

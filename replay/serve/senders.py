@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lazy_dataclasses import dataclass
+
 from replay.cluster.memory import check_memory
 from sim.cluster import (
     NOWHERE,

@@ -8,12 +8,12 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypedDict, Unpack
 
 from aiohttp import web
 
-from lazy_dataclasses import dataclass, replace
 from replay.console import ready
 from replay.numbers.argument_ranges import PORT
 from replay.serve.app import Site, make_app

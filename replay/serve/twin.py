@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from lazy_dataclasses import dataclass
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from replay.serve.block_numbers import BlockNumbers
 from replay.serve.prometheus import Metrics
 from replay.serve.protocol import Answer, Refusal

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from replay.sessions.prefix_hashes import prefix_hashes, sessions_grow
 from traces import (
     chained,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from lazy_dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from lazy_dataclasses import dataclass, field
 from replay.console.progress import working
 from replay.console.ready import prepare_engine
 from traces import ExitCode

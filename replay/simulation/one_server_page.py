@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from replay.cluster.waiting_causes import IN_WORDS
 from replay.numbers.distribution import Distribution
 from replay.simulation.pace_band import SHOWN, PaceBand, band_lead, band_rows

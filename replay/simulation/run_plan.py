@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from lazy_dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lazy_dataclasses import dataclass, field, replace
 from replay.cluster.over_time import POINTS
 from replay.cluster.simulate import FleetRun, simulate_fleet
 from replay.numbers.argument_ranges import CONCURRENCY, TIME_US

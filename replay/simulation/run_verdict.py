@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lazy_dataclasses import dataclass, replace
 from replay.trace.with_outcomes import cancelled_at
 from replay.verdict.again import Repeatable, serves_again
 from replay.verdict.judge import judge_load, step_time_us

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from lazy_dataclasses import dataclass, replace
 from replay.cluster.infrastructure import summarize_infrastructure
 from replay.cluster.lives import downs_of
 from replay.cluster.over_time import stretches, summarize_over_time

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from lazy_dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from replay.sweeps.grid import SweepRun
 from replay.sweeps.one_run import Row
 from traces import ConfigError, own_figure

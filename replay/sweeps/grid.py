@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from glob import escape
+from lazy_dataclasses import dataclass, fields
 from pathlib import Path
 from typing import get_type_hints
 
 import yaml
 
-from lazy_dataclasses import dataclass, fields
 from replay.model.prices import list_prices_per_hour, prices_from, read_prices
 from replay.twin.keys.overlay import parse_settings, variants_of
 from traces import ConfigError, format_of, quoted, read_recorded, reading_notes, tool_version

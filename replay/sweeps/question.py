@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
-from lazy_dataclasses import dataclass
 from replay.console.ready import load_engine
 from replay.numbers.argument_ranges import JOBS
 from replay.sweeps.backends import rows_of

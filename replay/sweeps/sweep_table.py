@@ -7,12 +7,12 @@ import json
 import math
 import shutil
 from collections.abc import Hashable, Mapping, Sequence
+from lazy_dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import pandas as pd
 
-from lazy_dataclasses import dataclass, field
 from replay.sweeps.grid import SweepRun
 from replay.sweeps.one_run import Row
 from traces import ConfigError, atomic_file, cut, make_folder

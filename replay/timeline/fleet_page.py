@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from replay.cluster.over_time import num_at_gateway, num_transfers
 from replay.timeline.fleet_size import size_section
 from traces import pages, shown_time

@@ -5,12 +5,12 @@ The engine is paused at evenly spaced times; what it does is the same with or wi
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, field
 from replay.cluster.waiting_causes import OwnCauses, Resource, head_at, own_causes
 from sim import Engine, Outcomes, Requests, Status
 

@@ -7,12 +7,12 @@ round trip and the upload, E2E by the download, too. A token is 4 bytes of text 
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, replace
 from sim import Requests
 from traces import cells_where, prompt_tokens
 

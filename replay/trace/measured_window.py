@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from replay.numbers.argument_ranges import TIME_US
 from traces import ConfigError, is_warmup, sent_or_due, shown_time
 from traces.strict.arguments import Number, check_fields

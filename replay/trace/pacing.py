@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from lazy_dataclasses import dataclass
 from replay.numbers.argument_ranges import CONCURRENCY, LOOKAHEAD, TIME_US, TOKENS, USERS
 from replay.trace.request_columns import At, requests_from_trace
 from sim import Requests

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from replay.capacity.capacity import (
     BURSTS,
     MOST_TRIES,

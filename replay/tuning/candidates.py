@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from lazy_dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from lazy_dataclasses import dataclass, field, replace
 from replay.capacity.assumed_seats import are_seats_assumed
 from replay.capacity.value import price_of
 from replay.console.twins import check_starts

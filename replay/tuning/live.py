@@ -11,13 +11,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from replay.search.evaluation import SETTLING
 from replay.tuning.candidates import Candidate
 from replay.tuning.flags import flags_of
@@ -185,11 +185,7 @@ def _server(command: Sequence[str], *, live: Live, log: Path) -> Iterator[None]:
     with log.open("wb") as out:
         try:
             process = subprocess.Popen(  # noqa: S603 - the user's own command
-                command,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                env=users_environment(),
+                command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True, env=users_environment()
             )
         except OSError as error:
             raise ConfigError(

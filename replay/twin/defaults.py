@@ -8,10 +8,10 @@ import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
+from lazy_dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal, get_args
 
-from lazy_dataclasses import dataclass, field, fields
 from replay.twin.fitted.fitted_tiles import Pairs, read_tiles
 from replay.twin.keys.key import keys_of_fields
 from replay.twin.keys.latency_keys import EXTENDED_MEANINGS

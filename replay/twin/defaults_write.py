@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
+from lazy_dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
-from lazy_dataclasses import dataclass
 from replay.twin.defaults import (
     COEFFICIENTS,
     SCHEMA_VERSION,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-
 from lazy_dataclasses import dataclass
+
 from replay.model.gpus import Gpu
 from replay.model.shape import ModelShape
 from sim import EngineSettings, nearest_rules

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from lazy_dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
 
-from lazy_dataclasses import dataclass, fields, replace
 from replay.model.gpus import NUMBERS, find_gpu, read_gpu
 from replay.model.layout import Hardware, Layout
 from replay.model.shape import ModelShape

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from lazy_dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import cast
 
 import yaml
 
-from lazy_dataclasses import dataclass, fields, replace
 from replay.model.layout import Hardware
 from replay.model.shape import ModelShape
 from replay.model.shipped_models import shipped_config

@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping
 from decimal import Decimal
 from functools import lru_cache
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from sim import EngineConfig, InvalidConfig
 from sim.latency import ALPHAS, COLLECTIVE, OPTIONAL, TABLES, VIDURS, Floats, Profiled
 from traces import ConfigError, write_text

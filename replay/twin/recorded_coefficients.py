@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
 
-from lazy_dataclasses import dataclass, replace
 from replay.model.gpus import find_gpu
 from replay.model.shape import ModelShape
 from replay.model.shipped_models import shipped_config, shipped_models

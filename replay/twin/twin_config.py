@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from lazy_dataclasses import dataclass, field, replace
 from replay.twin.cluster_section import with_overrides
 from replay.twin.config_keys import DEFAULT_SEED, VERSION
 from replay.twin.fitted.fitted_on import FittedOn

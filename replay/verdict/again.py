@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from lazy_dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, fields, replace
 from sim import Outcomes, Requests
 
 if TYPE_CHECKING:

@@ -14,10 +14,11 @@ of full seats is the same with more generations: there the share is 1 - 1 / u at
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from sim import Outcomes, Status
 
 Int64s = NDArray[np.int64]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from typing import Literal, TypedDict
 
-from lazy_dataclasses import dataclass
 from replay.verdict.sentences import Verdict, apart, stretches_told
 from replay.verdict.stretches import OverloadedStretch
 from traces import in_unit, unit_of

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from lazy_dataclasses import dataclass, replace
 from typing import NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, replace
 from replay.verdict.by_decoding import has_no_end
 from replay.verdict.queued import FOREVER, Queued
 

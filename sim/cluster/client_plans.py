@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from sim.config import InvalidConfig
 from sim.requests import Int64s
 

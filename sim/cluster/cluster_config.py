@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from lazy_dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-from lazy_dataclasses import dataclass, field
 from sim.cluster.gateway.admission import AdmissionPolicy, AlwaysAdmit
 from sim.cluster.gateway.flow_config import FlowControl
 from sim.cluster.infrastructure.infrastructure_config import (

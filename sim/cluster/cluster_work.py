@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lazy_dataclasses import dataclass
 from sim.cluster.client_plans import ClientPlan
 from sim.requests import Int64s, Requests
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from typing import Literal
 
-from lazy_dataclasses import dataclass
 from sim.features.setting import AllSettings, InvalidConfig, changing, setting, since
 
 SchedulingPolicy = Literal["fcfs", "priority", "sjf", "reverse-priority"]

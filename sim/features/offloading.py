@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from lazy_dataclasses import dataclass
 from typing import Literal
 
-from lazy_dataclasses import dataclass
 from sim.features.setting import AllSettings, InvalidConfig, setting, since
 
 KVOffloading = Literal["native", "shared", "blis"]

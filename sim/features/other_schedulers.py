@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from typing import Literal
 
-from lazy_dataclasses import dataclass
 from sim.features.setting import AllSettings, InvalidConfig, setting
 
 Batching = Literal["vllm", "orca", "sarathi", "static", "vllm-v0"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from typing import Literal
 
-from lazy_dataclasses import dataclass
 from sim.features.setting import AllRules, AllSettings, InvalidConfig, changing, setting, since
 
 AsyncPipeline = Literal["none", "waits for output", "every batch", "staggered"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lazy_dataclasses import dataclass
+
 from sim.features.setting import AllRules, AllSettings, InvalidConfig, setting, since
 
 

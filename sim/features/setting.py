@@ -7,9 +7,8 @@ A setting is a field of a dataclass, of which ``sim/engine_settings.py`` puts th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
-
 from lazy_dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 MOST_INTEGER = 2**31 - 1
 

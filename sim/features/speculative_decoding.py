@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from lazy_dataclasses import dataclass
 from typing import Literal
 
-from lazy_dataclasses import dataclass
 from sim.features.setting import AllSettings, InvalidConfig, changing, setting, since
 
 Padding = Literal["never", "or waits", "where it fits", "beside hits"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
+from lazy_dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from lazy_dataclasses import dataclass, field, replace
 from sim.fleet.erlang import Wait
 from sim.fleet.fewest import NoneIsEnough, fewest
 from sim.fleet.profile import GpuProfile

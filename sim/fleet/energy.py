@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-
 from lazy_dataclasses import dataclass
+
 from sim.fleet.erlang import Wait
 from sim.fleet.joining import Joining
 from sim.fleet.profile import GpuProfile

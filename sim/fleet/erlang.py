@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+from lazy_dataclasses import dataclass
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from sim.config import InvalidConfig
 
 NEGLIGIBLE = 700.0

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+from lazy_dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from sim.fleet.erlang import Wait
 from sim.fleet.profile import Busy, GpuProfile
 from sim.fleet.workload import Floats

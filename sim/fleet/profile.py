@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from lazy_dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from sim.config import InvalidConfig
 from sim.fleet.workload import Lengths
 from sim.held_blocks import HeldBlocks

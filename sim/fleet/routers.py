@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from sim.config import InvalidConfig
 from sim.fleet.profile import GpuProfile
 from sim.fleet.slot_simulation import SlotPool

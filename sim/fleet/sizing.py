@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from lazy_dataclasses import dataclass, replace
 
 import numpy as np
 
-from lazy_dataclasses import dataclass, replace
 from sim.config import InvalidConfig
 from sim.fleet.availability import provisioned
 from sim.fleet.erlang import Wait

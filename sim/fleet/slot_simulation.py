@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from lazy_dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, field
 from sim.fleet.profile import GpuProfile
 from sim.fleet.workload import Lengths
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, replace
 from sim.fleet.profile import GpuProfile
 from sim.fleet.sizing import Infeasible, Objective, PoolSize, size_pool
 from sim.fleet.workload import Lengths

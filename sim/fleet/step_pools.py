@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from lazy_dataclasses import dataclass
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from sim.fleet.erlang import Wait, erlang_c
 from sim.fleet.profile import GpuProfile
 from sim.fleet.workload import Floats, Lengths

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass, replace
+
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, replace
 from sim.config import InvalidConfig
 
 Floats = NDArray[np.float64]

@@ -8,12 +8,12 @@ by name, so ``sim/engine/step_time/step_sums.py`` spells them once more to add, 
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from sim.jit.compile import part
 
 Int64s = NDArray[np.int64]

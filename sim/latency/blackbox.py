@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from sim.latency.batch import StepBatch
 from sim.latency.latency_model import (
     BLACKBOX,

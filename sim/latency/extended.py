@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Sequence
+from lazy_dataclasses import dataclass, fields, replace
 from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, fields, replace
 from sim.config import InvalidConfig
 from sim.latency.batch import StepBatch
 from sim.latency.blackbox import Blackbox

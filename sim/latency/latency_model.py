@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping
 from decimal import ROUND_HALF_EVEN, Decimal
 from enum import Enum
 from functools import lru_cache
+from lazy_dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, field, fields
 from sim.config import InvalidConfig
 from sim.latency.batch import StepBatch
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from lazy_dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from sim.config import InvalidConfig
 from sim.latency.latency_model import HANDED_ON_US, Fitting, coefficient
 from sim.latency.peak import Floats

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import cached_property
+from lazy_dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, field
 from sim.config import InvalidConfig
 from sim.latency.batch import StepBatch
 from sim.latency.latency_model import (

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, fields, replace
 from sim.config import InvalidConfig
 from sim.latency.batch import StepBatch
 from sim.latency.latency_model import TABULATED, Int64s, LatencyModel, Number, check_not_negative

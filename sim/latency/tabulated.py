@@ -7,11 +7,11 @@ to evaluate at every step.
 from __future__ import annotations
 
 import math
+from lazy_dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from sim.jit.compile import part, phase
 from sim.latency.batch import StepBatch, StepSums
 

@@ -7,11 +7,11 @@ got nothing in between has its pauses listed. A gap is the distance of two conse
 from __future__ import annotations
 
 import math
+from lazy_dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from sim.jit.compile import engine_entry, part
 from sim.records.histograms import percentile
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
+from lazy_dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, fields
 from sim.config import EngineConfig, Record
 from sim.engine import dtypes as dt
 from sim.engine.initial_state import gives_gaps_from_tokens

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from lazy_dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, field
 from sim.engine.log import SCHEDULED
 from sim.latency.batch import STEP_SUMS, StepBatch
 

@@ -7,12 +7,12 @@ import gc
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from lazy_dataclasses import dataclass, field
 from typing import Any
 
 import typer
 import typer.main
 
-from lazy_dataclasses import dataclass, field
 from traces.atomic import files_written
 from traces.console import early_end
 from traces.console.early_end import NOTHING_WRITTEN, heed_later, heed_no_more

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from lazy_dataclasses import dataclass, field
 from typing import Final
 
-from lazy_dataclasses import dataclass, field
 from traces.errors import ConfigError
 from traces.strict.tell import tell
 

@@ -13,10 +13,8 @@ from traces.errors import ExitCode
 
 RARELY: Final = (200_000, 20, 20)
 """How rarely Python's garbage collector runs: all objects that imports make stay in use."""
-_OWN: Final = "01"
-"""One thread, as no user writes it: so it is known who has set it, by what processes inherit, too."""
-BLAS_THREADS: Final = "OPENBLAS_NUM_THREADS"
-"""How many threads OpenBLAS starts as numpy is imported, and as scipy is."""
+ONE_THREAD: Final = ("OPENBLAS_NUM_THREADS", "01")
+"""OpenBLAS then starts none. Written as no user does, so that it is known who has set it, by heirs of it, too."""
 
 
 def collect_rarely() -> None:
@@ -25,17 +23,13 @@ def collect_rarely() -> None:
 
 
 def work_in_one_thread() -> None:
-    """Let OpenBLAS start no threads, unless the user says how many: starting them takes longer than they ever save.
-
-    They also wait for work by turning in a circle, and a sum would depend on their number in its last bits.
-    """
-    if BLAS_THREADS not in os.environ:
-        os.environ[BLAS_THREADS] = _OWN
+    """Let OpenBLAS start no threads, unless the user says how many: their start and their busy waits cost CPU time."""
+    os.environ.setdefault(*ONE_THREAD)
 
 
 def users_environment() -> dict[str, str]:
     """Return the environment as the user gave it, for programs that are the user's."""
-    return {name: value for name, value in os.environ.items() if (name, value) != (BLAS_THREADS, _OWN)}
+    return {name: value for name, value in os.environ.items() if (name, value) != ONE_THREAD}
 
 
 def open_closed_streams() -> None:

@@ -8,6 +8,7 @@ cannot express (which prompt had which answer, sharing by hashes) are lost, and 
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +16,6 @@ import numpy.typing as npt
 import pandas as pd
 import yaml
 
-from lazy_dataclasses import dataclass
 from traces.errors import TraceError
 from traces.metrics import prompt_tokens
 from traces.trace import Trace

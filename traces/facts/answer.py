@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-
 from lazy_dataclasses import dataclass
 
 TERM = 12

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lazy_dataclasses import dataclass
 from traces.units import four_digits, shown_time
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ of them wait for each other: there the fastest answer of that first wave is judg
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from traces.metrics import prompt_tokens, request_latencies, send_or_arrival_us
 
 if TYPE_CHECKING:

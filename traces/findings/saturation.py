@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from traces.metrics import request_metrics, send_or_arrival_us
 from traces.statistics.bootstrap import (
     Estimate,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from traces.findings.prefix_ceiling import prefix_hit_ceiling_frac
 from traces.metrics import finished_ok, own_prompt_tokens, prompt_tokens
 from traces.trace import select_rows

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from lazy_dataclasses import dataclass, replace
 from traces.errors import ConfigError, TraceError
 from traces.importers.reading_options import ReadingOptions
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Final
-
 from lazy_dataclasses import dataclass
+from typing import Final
 
 NOT_KNOWN: Final = "what rounds share is not known"
 """Begins every note on turns whose prompts do not show what they repeat."""

@@ -7,13 +7,13 @@ Each part is TRACE_COLUMN=COLUMN[:UNIT]. ``arrival``, ``input`` and ``output`` s
 from __future__ import annotations
 
 from collections.abc import Mapping
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
-from lazy_dataclasses import dataclass
 from traces.errors import ConfigError, TraceError
 from traces.header import Header, Source
 from traces.schema import FIELDS, DType, Field

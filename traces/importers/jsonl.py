@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from lazy_dataclasses import dataclass
 from traces.errors import TraceError
 from traces.strict.json_text import parser_of, read_bytes
 

@@ -6,10 +6,10 @@ each of its files: ``report.json#part=2``, ``trace.jsonl#block_size=1024,time_un
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from lazy_dataclasses import dataclass, fields, replace
 from traces.errors import ConfigError
 from traces.strict.limits import MOST_TOKENS
 

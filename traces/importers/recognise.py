@@ -10,10 +10,10 @@ import csv
 import gzip
 import io
 import zlib
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lazy_dataclasses import dataclass
 from traces.errors import TraceError
 from traces.importers import PublicFormat
 

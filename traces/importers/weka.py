@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from lazy_dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from lazy_dataclasses import dataclass, field
 from traces.errors import TraceError, cut, quoted
 from traces.header import Header, Source
 from traces.importers.short_names import short_name

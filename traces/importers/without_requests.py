@@ -7,9 +7,8 @@ bench_serving.py; the summaries of k6 and locust as their manuals show them.
 
 from __future__ import annotations
 
-from typing import Final
-
 from lazy_dataclasses import dataclass
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,12 +16,11 @@ change nothing.
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
-
-from lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from traces.trace import Trace

@@ -7,11 +7,11 @@ colour, text stays text, and a thousand dots are one path of a few kilobytes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from traces.pages.hover import Hint, hints_of
 from traces.pages.marks import Across, Band, Dots, Line, Mark, Note, Rule
 from traces.pages.markup import Markup, element, inline, size_of

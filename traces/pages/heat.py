@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from lazy_dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from traces.pages.markup import Markup, element, size_of
 from traces.pages.scale import Scale
 

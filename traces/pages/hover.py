@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from lazy_dataclasses import dataclass
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from traces.pages.marks import Line
 from traces.pages.scale import Scale
 

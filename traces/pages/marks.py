@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-
-from lazy_dataclasses import dataclass
 
 Floats = NDArray[np.float64]
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from importlib.resources import files
 from itertools import accumulate
-
 from lazy_dataclasses import dataclass, replace
+
 from traces.facts.answer import AlignedRows, AnswerPart, SideBySide, TermRows, Verbatim
 from traces.facts.written import names_of
 from traces.pages.page_parts import Code, Figures, Page, PageSection, PageTable, Part, Prose, Terms, filled

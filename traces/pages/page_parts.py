@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.resources import files
+from lazy_dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from lazy_dataclasses import dataclass, field
 from traces.pages.markup import Markup, element, size_of
 
 if TYPE_CHECKING:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
+from lazy_dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-
-from lazy_dataclasses import dataclass
 
 Floats = NDArray[np.float64]
 

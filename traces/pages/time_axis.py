@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from traces.pages import Scale, linear
 
 UNITS = ((7.2e9, 3.6e9, "h"), (9e8, 6e7, "min"), (0.0, 1e6, "s"))

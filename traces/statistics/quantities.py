@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
-
-from lazy_dataclasses import dataclass
 
 Float64s = NDArray[np.float64]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from traces.errors import TraceError
 from traces.steps.forward_passes import forward_pass_columns
 from traces.steps.vllm_log import EngineStep, parse_engine_log

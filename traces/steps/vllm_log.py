@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-
 from lazy_dataclasses import dataclass
 
 _STEP = re.compile(

@@ -17,10 +17,10 @@ import inspect
 import math
 import os
 from collections.abc import Callable
+from lazy_dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast
 
-from lazy_dataclasses import dataclass, fields
 from traces.errors import ConfigError, quoted
 
 Given = ParamSpec("Given")

@@ -21,11 +21,10 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable
+from lazy_dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_type_hints
 
 from typer.models import ArgumentInfo
-
-from lazy_dataclasses import MISSING, dataclass, fields
 
 Returned = TypeVar("Returned")
 Table = TypeVar("Table", bound=type)

@@ -11,11 +11,10 @@ import base64
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
+from lazy_dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote, unquote, urlsplit
-
-from lazy_dataclasses import dataclass, fields, is_dataclass, replace
 
 STARS = "***"
 KEY_VARIABLES = ("OPENAI_API_KEY", "VLLM_API_KEY")

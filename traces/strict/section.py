@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 import yaml
 
-from lazy_dataclasses import dataclass
 from traces.errors import ConfigError, VtwinError
 from traces.strict.yaml_nodes import (
     PRINTABLE,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from traces.tables.cells import Cells, text_cells
 from traces.tables.problems import Finding, finding
 from traces.tables.session_tree import NOBODY, column_of, has_tree, session_tree

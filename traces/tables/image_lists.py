@@ -6,10 +6,11 @@ contents are the same image; without one, it is an image that is shown nowhere e
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from traces.strict.limits import MOST_TOKENS
 from traces.tables.cells import Cells, all_known
 from traces.tables.problems import Finding, finding

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from pathlib import Path
 
-from lazy_dataclasses import dataclass
 from traces.errors import ConfigError, TraceError
 from traces.strict.swapped import check_no_twin
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from traces.errors import TraceError
 
 if TYPE_CHECKING:

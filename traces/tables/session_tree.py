@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from itertools import repeat
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from traces.schema import FIELDS
 from traces.tables.cells import Cells, no_cells
 from traces.tables.problems import Finding, finding

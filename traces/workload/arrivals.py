@@ -10,11 +10,11 @@ and no draw is lost or redrawn when a rate changes.
 from __future__ import annotations
 
 import math
+from lazy_dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from lazy_dataclasses import dataclass
 from traces.workload.model import ActiveWindow, Client
 
 Floats = npt.NDArray[np.float64]

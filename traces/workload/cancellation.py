@@ -6,11 +6,11 @@ Nothing heavy is imported: a command's ``--help`` needs the options.
 from __future__ import annotations
 
 import math
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from lazy_dataclasses import dataclass
 from traces.errors import ConfigError, quoted
 from traces.strict.limits import MOST_S, MOST_TOKENS
 from traces.strict.option_table import option_table

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from lazy_dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
 
-from lazy_dataclasses import dataclass, fields
 from traces.workload.basics import require
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from itertools import pairwise
+from lazy_dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
-from lazy_dataclasses import dataclass, field
 from traces.header import SLOTarget
 from traces.workload.basics import ArrivalProcess, require
 from traces.workload.lengths import Distribution, Lengths, Shares

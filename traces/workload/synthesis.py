@@ -8,12 +8,12 @@ stream never changes what came before, so the first N rows are the same however 
 from __future__ import annotations
 
 import math
+from lazy_dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from lazy_dataclasses import dataclass, replace
 from traces.errors import ConfigError
 from traces.header import ClosedLoop, Header
 from traces.schema import FIELDS

@@ -8,10 +8,11 @@ as it is.
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from traces.statistics.bootstrap import Floats
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,6 @@ from numpy.typing import NDArray
 from calibrate.compare.engine_steps import EngineSteps
 from calibrate.compare.pair import side_of
 from calibrate.fit.objective.exposure import Timeline
-from lazy_dataclasses import dataclass, field, fields, replace
 from replay.twin import twin_of
 from sim import EngineConfig, Requests, Simulator
 from traces import saturation_of

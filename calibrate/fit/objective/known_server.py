@@ -6,10 +6,10 @@ Named by the options, else by the twin's file (``hardware``, ``latency.model_con
 from __future__ import annotations
 
 from contextlib import suppress
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lazy_dataclasses import dataclass
 from sim import Physics
 from traces import ConfigError
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from lazy_dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -13,7 +14,6 @@ from calibrate.fit.objective.fit_trace import FitTrace
 from calibrate.fit.objective.priors import WAY_IN, Prior
 from calibrate.fit.objective.simulated_trace import SimulatedTrace, simulated
 from calibrate.run_to_run.normal_quantiles import deviation_of_median
-from lazy_dataclasses import dataclass, field, replace
 from sim import EngineConfig, LatencyModel
 from traces.statistics.bootstrap import Floats
 

@@ -8,9 +8,9 @@ so.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from lazy_dataclasses import dataclass, replace
 
 from calibrate.fit.objective.known_server import KnownServer
-from lazy_dataclasses import dataclass, replace
 
 USUAL_WEIGHT = 4.0
 """The weight of priors that hold for any transformer, or any GPU of a kind."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lazy_dataclasses import dataclass, replace
 from sim import Extended, Requests, Status, simulate
 from sim.latency import Fitting
 from traces import latencies_us

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrate.fit.objective.exposure import Timeline
 from calibrate.fit.objective.fit_trace import FitTrace, in_order
-from lazy_dataclasses import dataclass
 from sim import EngineConfig, LatencyModel, Outcomes, Simulator, Status
 from traces import latencies_us
 from traces.statistics.bootstrap import Floats

@@ -10,6 +10,7 @@ once too often.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from lazy_dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,6 @@ from calibrate.predictor.measured import (
     nearest_name,
     operator_table,
 )
-from lazy_dataclasses import dataclass
 from replay.model import ModelShape, SharedKeyAttention
 from replay.model.matmuls import table_precisions
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from lazy_dataclasses import dataclass
 from pathlib import Path
 
 from calibrate.predictor.components import ESSENTIAL, WINDOWED, needed
@@ -11,7 +12,6 @@ from calibrate.predictor.measured import Complaint, MissingRows, OperatorTable, 
 from calibrate.predictor.profiles.kernel_tables import read_kernels
 from calibrate.predictor.profiles.unmeasured import refuse_unmeasured
 from calibrate.predictor.profiles.vidur_profiles import read_vidur
-from lazy_dataclasses import dataclass
 
 SUFFIXES = (".csv", ".parquet")
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, replace
 from replay.cluster.work import cluster_work
 from replay.fleet.check.drawn_requests import Stream, drawn_rows, requests_at
 from replay.trace.client_network import ClientNetwork, client_network

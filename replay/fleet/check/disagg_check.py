@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from lazy_dataclasses import dataclass, replace
 
 import numpy as np
 
-from lazy_dataclasses import dataclass, replace
 from replay.fleet.check.pool import (
     Verification,
     cells_of,

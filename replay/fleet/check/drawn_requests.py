@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+from lazy_dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, replace
 from replay.fleet.inputs.whole_requests import WholeRequests, gaps_cv2
 from sim import Requests
 from sim.fleet import Lengths

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-
 from lazy_dataclasses import dataclass, field, replace
+
 from replay.fleet.check.pool import Verification
 from replay.fleet.check.slo_limits import Limit, keeps, limits_of
 from replay.fleet.check.steady import RunLength

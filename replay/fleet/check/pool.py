@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, replace
 from replay.fleet.check.steady import BatchedMean, Floats, RunLength, SteadyWindow, batch_means
 from replay.fleet.check.steady_run import SteadyRun, steady_run
 from replay.fleet.inputs.profiles import ProfileSource

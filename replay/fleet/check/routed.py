@@ -8,11 +8,11 @@ fewest requests in flight gets the request, the first of equals.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from lazy_dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, replace
 from replay.fleet.check.pool import Verification, cells_of, measured_of, slots_of
 from replay.fleet.check.steady import RunLength
 from replay.fleet.check.steady_run import SteadyRun, steady_run

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-
 from lazy_dataclasses import dataclass
+
 from replay.fleet.check.pool import Verification
 from replay.fleet.check.steady import BatchedMean
 from sim.fleet.sizing import Objective

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from lazy_dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, field
 from replay.fleet.check.drawn_requests import Arrivals, Stream
 from replay.fleet.inputs.whole_requests import WholeRequests
 from replay.numbers.t_interval import half_width

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from lazy_dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lazy_dataclasses import dataclass, replace
 from replay.fleet.check.cluster_load import Ints, load_of
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from lazy_dataclasses import dataclass, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from lazy_dataclasses import dataclass, fields, replace
 from replay.fleet.inputs.fleet_workload import mean_tokens
 from replay.fleet.inputs.profile_steps import decodes, prompts, seats_of
 from replay.fleet.inputs.profiles import ProfileSource, from_twin, held_by

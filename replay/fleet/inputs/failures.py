@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass
 from pathlib import Path
 
 import typer
 
-from lazy_dataclasses import dataclass
 from replay.fleet.inputs.fleet_ranges import FAILURES_PER_DAY, LEAST_UP, REPAIR_HOURS, in_range
 from sim import InvalidConfig
 from sim.fleet.availability import HOURS_PER_DAY, availability_of

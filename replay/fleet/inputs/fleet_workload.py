@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
+from lazy_dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from replay.fleet.inputs import OUTPUT_FRAC
 from replay.fleet.inputs.whole_requests import WholeRequests, lengths_of_requests, whole_requests
 from sim.fleet import Lengths

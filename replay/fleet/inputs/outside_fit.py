@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from replay.fleet.inputs.need import Need
 from replay.twin.fitted.fitted_range import INNER, FittedRange, Range, extrapolation_note, union
 

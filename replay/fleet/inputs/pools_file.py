@@ -6,13 +6,13 @@ import csv
 import io
 import math
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from replay.fleet.inputs.failures import FailureClass, read_failures
 from replay.fleet.inputs.whole_requests import WholeRequests
 from replay.model.prices import MOST_PRICE

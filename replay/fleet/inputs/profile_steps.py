@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
+
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from sim import EngineConfig, LatencyModel, StepBatch
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from lazy_dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import yaml
 
-from lazy_dataclasses import asdict, dataclass, fields, replace
 from replay.fleet.inputs.fleet_ranges import OF_PROFILE
 from replay.fleet.inputs.fleet_workload import mean_tokens
 from replay.fleet.inputs.profile_steps import MOST_CHUNKS, DraftedSteps, Ints, prompts, seats_of

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from functools import partial
+from lazy_dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, field
 from replay.trace.request_columns import MODALITIES
 from sim.fleet import Lengths
 from traces import ConfigError, Trace, prompt_tokens, select_rows, served_output

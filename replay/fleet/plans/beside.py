@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lazy_dataclasses import dataclass, replace
+
 from replay.fleet.check.pool import Verification, verify
 from replay.fleet.inputs.need import Need
 from replay.fleet.inputs.profiles import ProfileSource

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-
 from lazy_dataclasses import dataclass, replace
+
 from replay.fleet.check.disagg_check import HandoffCheck, verify_handoff
 from replay.fleet.check.engine_search import EngineSearch
 from replay.fleet.check.fewest_engines import Counts, FleetRuns, is_long, terms

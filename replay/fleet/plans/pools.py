@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from lazy_dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, replace
 from replay.fleet.check.engine_search import EngineSearch
 from replay.fleet.check.fewest_engines import Counts, FleetRuns, is_long, terms
 from replay.fleet.check.pool import Verification

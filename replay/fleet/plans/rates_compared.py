@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
 from lazy_dataclasses import dataclass, replace
+
 from replay.fleet.inputs.fleet_ranges import RATES, in_range
 from replay.fleet.inputs.need import Need
 from replay.fleet.inputs.profiles import ProfileSource

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass
 from pathlib import Path
 
-from lazy_dataclasses import dataclass
 from replay.fleet.check.pool import Verification
 from replay.fleet.inputs.fleet_ranges import PRICES, RATES, in_range
 from replay.fleet.inputs.need import Need

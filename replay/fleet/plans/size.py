@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from lazy_dataclasses import dataclass, field, replace
 from typing import Literal
 
-from lazy_dataclasses import dataclass, field, replace
 from replay.fleet.check.engine_search import EngineSearch
 from replay.fleet.check.fewest_engines import Counts, FleetRuns, is_long, terms
 from replay.fleet.check.pool import Verification, verify

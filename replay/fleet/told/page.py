@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, replace
 from replay.fleet.check.pool import Verification
 from replay.fleet.check.slo_limits import Limit, limits_of
 from replay.fleet.check.steady import BatchedMean

@@ -7,13 +7,13 @@ and kernels is off by half: what a kernel for 4-bit weights reaches of a peak sa
 from __future__ import annotations
 
 from functools import lru_cache
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from replay.model.gpus import Gpu
 from replay.model.matmuls import table_precisions
 from replay.model.matmuls.measured_times import unpacked

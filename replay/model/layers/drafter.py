@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lazy_dataclasses import dataclass, replace
+
 from replay.model.layers.mtp import projection_parameters
 from replay.model.shape import ModelShape, Precision
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-
 from lazy_dataclasses import dataclass, replace
+
 from replay.model.gpus import Gpu
 from replay.model.kernels.state_kernels import saved_alignment
 from replay.model.shape import Mixer, ModelShape

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-
 from lazy_dataclasses import dataclass
+
 from replay.model.config_json import ModelFields
 from replay.model.shape import Attention, Mixer
 

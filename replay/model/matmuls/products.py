@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-
 from lazy_dataclasses import dataclass
+
 from replay.model.matmuls.layer_kinds import (
     DELTA_NETS,
     KIMI_DELTA,

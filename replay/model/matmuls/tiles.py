@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import pairwise
+from lazy_dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from replay.model.gpus import Gpu
 from replay.model.matmuls.curves import FEWEST_POINTS, between, mixed
 from replay.model.matmuls.measured_times import measured_gpus, measured_products

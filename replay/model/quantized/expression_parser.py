@@ -6,9 +6,8 @@ read: no checkpoint is known to have them.
 
 from __future__ import annotations
 
-from typing import Final, Literal
-
 from lazy_dataclasses import dataclass, replace
+from typing import Final, Literal
 
 Where = Literal["^", "$", "b", "B"]
 MOST_GROUPS: Final = 50

@@ -9,9 +9,9 @@ when it is asked for. Sets that came up before are not worked out again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass, field
 from typing import Final, Literal
 
-from lazy_dataclasses import dataclass, field
 from replay.model.quantized.expression_parser import (
     Ahead,
     Characters,

@@ -11,8 +11,8 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-
 from lazy_dataclasses import dataclass, replace
+
 from replay.model.config_json import ModelFields
 from replay.model.layers.read_experts import moe_layers
 from replay.model.quantized.expression_parser import (

@@ -9,10 +9,10 @@ against measured kernels (``replay/model/operator_forms.py``).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from replay.model.gpus import Gpu
 from replay.model.layout import ONE_NODE, Layout
 from replay.model.operator_forms import forms, product_work, tower_attention_work

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from lazy_dataclasses import dataclass
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from replay.model.towers.tower_kernels import OnGpus, encoding_us
 from replay.model.vision.tower import VisionTower
 

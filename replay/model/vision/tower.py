@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from lazy_dataclasses import dataclass
+from typing import Literal
 
 TowerTPMode = Literal["weights", "data"]
 """vLLM's ``--mm-encoder-tp-mode``: tensor parallelism splits a tower's layers, or its GPUs share the images out."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from lazy_dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lazy_dataclasses import dataclass, replace
 from replay.cluster.fitness import Fitness
 from replay.cluster.infrastructure import InfrastructureSummary, summarize_infrastructure
 from replay.cluster.lives import most_at_once

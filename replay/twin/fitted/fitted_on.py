@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from lazy_dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from lazy_dataclasses import dataclass, field, fields, replace
 from replay.twin.fitted.held_out import ERRORS
 from replay.twin.keys.fitted_on_keys import SWITCHES, WHOLE, WORDS
 from replay.twin.keys.key import Key, Kind, keys_held_by, keys_of_fields

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from lazy_dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, fields, replace
 from traces import fewest_beyond
 from traces.strict.yaml_nodes import scalar_of, shown
 

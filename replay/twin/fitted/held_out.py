@@ -6,9 +6,8 @@ every answer of a twin that was far off says so.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lazy_dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from traces.strict.section import Section

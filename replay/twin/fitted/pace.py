@@ -7,9 +7,9 @@ bounds.
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated
 
-from lazy_dataclasses import dataclass, fields
 from replay.numbers.argument_ranges import Within
 
 if TYPE_CHECKING:

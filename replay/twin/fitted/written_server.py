@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from lazy_dataclasses import dataclass
 from replay.twin.keys.cluster_settings import plain_section
 from traces import ConfigError
 from traces.strict.section import read_section

@@ -9,10 +9,10 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from lazy_dataclasses import dataclass, replace
 
 import yaml
 
-from lazy_dataclasses import dataclass, replace
 from traces import ConfigError
 from traces.strict.section import Section
 from traces.strict.yaml_nodes import is_null, parse_yaml

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lazy_dataclasses import dataclass, replace
 from replay.model.gpu_memory import dealt_of
 from replay.twin.kv_cache.groups import (
     DISABLED,

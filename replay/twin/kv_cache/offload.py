@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lazy_dataclasses import dataclass, replace
 from replay.model.gpu_memory import GIB, kv_bytes_per_token
 from sim import EngineSettings, KVCacheGroup, has_native_offloading, in_the_way_of_offloading
 from traces import ConfigError

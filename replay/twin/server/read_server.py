@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lazy_dataclasses import dataclass, replace
 from replay.model.gpus import shipped_gpus
 from replay.model.layout import Hardware
 from replay.model.shape import ModelShape

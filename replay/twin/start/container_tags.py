@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+from lazy_dataclasses import dataclass
 from typing import Final
 
-from lazy_dataclasses import dataclass
 from replay.twin.config_keys import RULES_VERSION
 
 OTHERS_NUMBERS: Final = (

@@ -7,9 +7,9 @@ in the twin".
 from __future__ import annotations
 
 from collections.abc import Mapping
+from lazy_dataclasses import dataclass
 from typing import Final, Literal
 
-from lazy_dataclasses import dataclass
 from traces import Coverage, Treatment
 
 FlagKind = Literal[

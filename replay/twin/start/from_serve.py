@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from lazy_dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
-from lazy_dataclasses import dataclass, field, fields, replace
 from replay.model.gpus import shipped_gpus
 from replay.model.hf_config import read_model_config
 from replay.twin.config_keys import RULES_VERSION

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from lazy_dataclasses import dataclass
 from typing import Final
 
-from lazy_dataclasses import dataclass
 from replay.twin.start.container_tags import ContainerName, read_container_name, version_of_package
 from replay.twin.start.shell_words import shell_commands
 from traces import ConfigError

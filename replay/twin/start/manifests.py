@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from itertools import islice
+from lazy_dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from lazy_dataclasses import dataclass, field, replace
 from replay.twin.start.chart_values import CHART_KEYS, chart_words, plain_flags
 from replay.twin.start.container_tags import ContainerName, read_container_name
 from replay.twin.start.launches import SPEAKS_OF, Launch, launch_of_command, launches_in

@@ -6,9 +6,9 @@ import difflib
 import json
 import math
 import re
+from lazy_dataclasses import dataclass, field, replace
 from typing import Final
 
-from lazy_dataclasses import dataclass, field, replace
 from replay.twin.keys.ranges import RANGES
 from replay.twin.kv_cache.retention_interval import ALL
 from replay.twin.start.flag_table import FLAGS, SHORT, KnownFlag

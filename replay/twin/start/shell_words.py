@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from lazy_dataclasses import dataclass, field
 from typing import Final
 
-from lazy_dataclasses import dataclass, field
 from traces import ConfigError
 
 _NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)

@@ -6,9 +6,9 @@ import difflib
 import json
 from collections.abc import Mapping
 from itertools import accumulate
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lazy_dataclasses import dataclass
 from replay.model.hf_config import read_model_config
 from replay.twin.kv_cache.groups import DRAFT_MODEL, HEAD_METHODS, METHOD, MTP
 from replay.twin.start.json_flags import no_json

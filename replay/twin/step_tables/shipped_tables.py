@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 from functools import lru_cache
+from lazy_dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from lazy_dataclasses import asdict, dataclass, fields
 from replay.model.gpus import find_gpu
 from replay.model.kernels.latent_kernels import served_on
 from replay.model.layout import Hardware, Layout

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-
 from lazy_dataclasses import dataclass, fields
+
 from replay.model.gpus import Gpu
 from replay.model.layout import Layout
 from replay.twin.fitted.fitted_on import FittedOn

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from lazy_dataclasses import dataclass, fields
 from pathlib import Path
 
 import yaml
 
-from lazy_dataclasses import dataclass, fields
 from replay.model.gpus import find_gpu
 from replay.twin.cluster_section import server_roots
 from replay.twin.config_keys import all_keys

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from lazy_dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from sim.cluster.arrays import NOWHERE, Records, records
 from sim.cluster.fleet import Fleet, RequestTable, load_of
 from sim.cluster.gateway.fleet_saturation import UTILIZATION, saturation_of

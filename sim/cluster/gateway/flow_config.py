@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from lazy_dataclasses import dataclass, field
 from typing import Literal
 
-from lazy_dataclasses import dataclass, field
 from sim.cluster.gateway.admission import check_positive
 from sim.cluster.setting_checks import check_choice, check_flag, check_integer, check_number
 

@@ -10,8 +10,8 @@ KEDA: ceil(sum of the metric / target), unless the mean is within the tolerance 
 from __future__ import annotations
 
 import math
-
 from lazy_dataclasses import dataclass, field
+
 from sim.cluster.infrastructure.infrastructure_config import Autoscaler, Size
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass, field
 from typing import Literal
 
-from lazy_dataclasses import dataclass, field
 from sim.cluster.setting_checks import check_choice, check_integer, check_number, is_number
 from sim.config import InvalidConfig
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
 from lazy_dataclasses import dataclass, field
+
 from sim.cluster.infrastructure.infrastructure_config import HOUR_US
 from sim.cluster.infrastructure.nodes import Node
 

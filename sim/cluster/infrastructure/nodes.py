@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lazy_dataclasses import dataclass, field
+
 from sim.cluster.infrastructure.infrastructure_config import NodePool
 
 

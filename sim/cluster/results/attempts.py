@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass, fields, replace
+
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, fields, replace
 from sim.cluster.cluster_work import ClusterWork
 from sim.cluster.exits import Exit
 from sim.cluster.infrastructure.infrastructure_config import Retries

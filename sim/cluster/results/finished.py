@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from sim.cluster.exits import Exit
 from sim.cluster.infrastructure.instance_lives import Infrastructure
 from sim.records.run_results import EngineRecord, Totals

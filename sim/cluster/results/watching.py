@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from sim.cluster.run.watch import LOOK
 from sim.engine.state import State
 from sim.requests import Int64s

@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from sim.cluster.arrays import NOWHERE
 from sim.cluster.fleet import Fleet, RequestTable
 from sim.cluster.routing.routing_policies import OwnPolicy

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from lazy_dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from sim.cluster.arrays import NOWHERE, Records, more_pairs, new_pairs, num_words, records
 from sim.cluster.draws import ROUTE
 from sim.cluster.fleet import INSTANCE, Fleet, RequestTable

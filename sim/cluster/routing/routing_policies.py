@@ -6,9 +6,9 @@ Nothing here is compiled, so that a configuration is read without numba. What a 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from lazy_dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
-from lazy_dataclasses import dataclass, field
 from sim.cluster.setting_checks import built_in, check_choice, check_integer, check_number
 from sim.config import InvalidConfig
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
 from typing import Literal
 
-from lazy_dataclasses import dataclass
 from sim.cluster.setting_checks import check_choice, check_flag, check_integer, check_number
 from sim.config import InvalidConfig
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from sim.config import EngineConfig, InvalidConfig
 from sim.engine.beginning.first_traits import asks_for_traits, trait_records, with_traits
 from sim.engine.kv_cache.session_kv import lineage_records, with_session_kv

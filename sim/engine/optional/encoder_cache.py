@@ -8,10 +8,11 @@ once, the first goes that is first in ``held_images``.
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from sim.config import EngineConfig, InvalidConfig
 from sim.engine.dtypes import NEVER
 from sim.engine.optional.held_images import (

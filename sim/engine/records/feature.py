@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from lazy_dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass, field
 from sim.config import EngineConfig
 from sim.paged_memory import CACHE_LINE
 

@@ -8,13 +8,14 @@ import sys
 
 import pytest
 
-from traces.console.process import BLAS_THREADS, users_environment, work_in_one_thread
+from traces.console.process import ONE_THREAD, users_environment, work_in_one_thread
 
+BLAS_THREADS = ONE_THREAD[0]
 THREADS = """
 import os, traces.console.process as process
 process.work_in_one_thread()
 import numpy
-print(len(os.listdir("/proc/self/task")), process.BLAS_THREADS in process.users_environment())
+print(len(os.listdir("/proc/self/task")), process.ONE_THREAD[0] in process.users_environment())
 """
 
 

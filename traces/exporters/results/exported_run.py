@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from traces.errors import TraceError
 from traces.header import Header
 from traces.measured.stream_shape import text_events

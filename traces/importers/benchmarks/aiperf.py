@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
-from lazy_dataclasses import dataclass
 from traces.errors import TraceError
 from traces.header import ClientInfo, Header, Source
 from traces.importers.benchmarks.failed_requests import assumed_length, only_length

@@ -11,10 +11,10 @@ the wall clock, after the line was decoded. Up to 0.3 (benchmark/benchmark.py) a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from lazy_dataclasses import dataclass
 from traces.errors import TraceError
 from traces.header import ClientInfo, Header, ServerInfo, Source, loop_of
 from traces.importers.benchmarks.failed_requests import assumed_length, only_length

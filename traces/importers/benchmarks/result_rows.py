@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass
 from pathlib import Path
 
-from lazy_dataclasses import dataclass
 from traces.errors import TraceError, quoted
 from traces.importers.conversation_turns import Conversations, Turn, conversations_of
 from traces.importers.short_names import MOST_CHARACTERS

@@ -9,6 +9,7 @@ events, whatever tokens they carry. ``--append-result`` writes a further result 
 from __future__ import annotations
 
 import re
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lazy_dataclasses import dataclass
 from traces.errors import TraceError
 from traces.header import ClientInfo, Header, ServerInfo, Source, loop_of
 from traces.importers.benchmarks.failed_requests import assumed_length, only_length

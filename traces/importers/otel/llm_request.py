@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
+from lazy_dataclasses import dataclass, field
 from typing import Final
 
-from lazy_dataclasses import dataclass, field
 from traces.importers.noted import name_of
 from traces.importers.otel.span import (
     CACHED,

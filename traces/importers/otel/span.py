@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, TypeAlias
-
 from lazy_dataclasses import dataclass
+from typing import Final, TypeAlias
 
 Value: TypeAlias = str | int | float | bool | None
 

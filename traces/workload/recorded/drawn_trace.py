@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass, replace
+
 import numpy as np
 import numpy.typing as npt
 
-from lazy_dataclasses import dataclass, replace
 from traces.header import Header
 from traces.tables.cells import all_known
 from traces.trace import Trace, make_trace

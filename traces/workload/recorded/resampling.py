@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from lazy_dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from lazy_dataclasses import dataclass, replace
 from traces.errors import ConfigError, TraceError
 from traces.header import Header, Source
 from traces.tables.cells import Cells, cells_where

@@ -7,11 +7,11 @@ server has its blocks. Prompts that grow by their answers are sent with the answ
 
 from __future__ import annotations
 
+from lazy_dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lazy_dataclasses import dataclass, replace
 from traces.tables.cells import text_cells
 from traces.tables.session_tree import NOBODY, SessionTree, has_tree, session_tree
 from traces.trace import select_rows

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from lazy_dataclasses import dataclass
 from typing import Any
 
-from lazy_dataclasses import dataclass
 from traces.strict.yaml_nodes import nearest
 from traces.workload.basics import InvalidWorkload
 

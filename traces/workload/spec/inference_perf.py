@@ -8,9 +8,9 @@ whose rounds come a think time of users / rate after each answer, prompts not gr
 from __future__ import annotations
 
 import math
+from lazy_dataclasses import dataclass
 from typing import Any, Final
 
-from lazy_dataclasses import dataclass
 from traces.workload.basics import InvalidWorkload, require
 from traces.workload.lengths import Constant, Separate
 from traces.workload.model import ONE_ROUND, ActiveWindow, Arrival, Client, OpenLoop, Rounds

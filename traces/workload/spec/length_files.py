@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from lazy_dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lazy_dataclasses import dataclass, field
 from traces.errors import TraceError
 from traces.strict.json_text import finite, parse_value
 from traces.workload.basics import InvalidWorkload

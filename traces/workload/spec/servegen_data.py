@@ -13,12 +13,12 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from functools import lru_cache
 from itertools import pairwise
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from lazy_dataclasses import dataclass
 from traces.errors import ConfigError, TraceError
 from traces.strict.json_text import finite, parse_value, read_bytes
 from traces.strict.limits import MOST_REQUESTS, MOST_S, MOST_TOKENS

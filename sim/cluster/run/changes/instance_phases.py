@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lazy_dataclasses import dataclass
+
 from sim.cluster.infrastructure.instance_lives import Life
 
 OFF, COMING, READY, DOWN, DRAINING = range(5)

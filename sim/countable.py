@@ -25,8 +25,6 @@ CHANGED_BY_COUNTING = (
 """Arrays whose contents a run that counts changes and another run reads; it uses others for scratch."""
 
 
-FIRST = 64
-"""So many requests are asked first: where contents are shared at all, these mostly share some."""
 UNKNOWN_OF_GROUPS = ("aligns_states", "cuts_shares", "use_eagle", "prefill_checkpoints")
 """What a run that counts does not know of KV cache groups: prompts that are computed in parts for them."""
 
@@ -85,8 +83,8 @@ def _are_simple(state: State, settings: Any, *, is_paced: bool) -> bool:  # noqa
 
 def shares_blocks(requests: Requests) -> bool:
     """Return whether a content stands in the prompts of two requests, or twice in one's."""
-    with_hashes = np.flatnonzero(requests.num_hashes)
-    return any(_has_any_twice(requests, rows) for rows in (with_hashes[:FIRST], with_hashes) if len(rows))
+    with_hashes = np.flatnonzero(requests.num_hashes)  # 64 mostly share some, where any do
+    return any(_has_any_twice(requests, rows) for rows in (with_hashes[:64], with_hashes) if len(rows))
 
 
 def _has_any_twice(requests: Requests, rows: Int64s) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sim import Requests
-from sim.countable import FIRST, shares_blocks
+from sim.countable import shares_blocks
 
 
 def with_hashes(hashes: list[list[int]]) -> Requests:
@@ -27,7 +27,7 @@ def with_hashes(hashes: list[list[int]]) -> Requests:
 @pytest.mark.parametrize("seed", range(40))
 def test_what_is_shared_is_found_wherever_it_stands(seed: int) -> None:
     generator = np.random.default_rng(seed)
-    lengths = generator.integers(0, 3, size=generator.integers(1, 3 * FIRST))
+    lengths = generator.integers(0, 3, size=generator.integers(1, 200))
     ids = generator.permutation(int(lengths.sum()))
     if len(ids) > 1 and seed % 4:  # one content more than once, at drawn places
         first, second = generator.choice(len(ids), 2, replace=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -20,11 +21,11 @@ from traces.console.faults import complain, line_and_code
 from traces.console.help import fold_long_words, plain_help
 from traces.console.old_spellings import NewCommand, in_new_words
 from traces.console.process import (
+    ONE_THREAD,
     collect_rarely,
     leave_quietly,
     open_closed_streams,
     take_signals,
-    work_in_one_thread,
 )
 from traces.console.usage import OwnWay
 from traces.console.values import refuse_impossible
@@ -70,7 +71,7 @@ def run_program(program: Program, argv: Sequence[str] | None) -> int:
             # needed.
             atexit.register(gc.freeze)
             open_closed_streams()
-            work_in_one_thread()
+            os.environ.setdefault(*ONE_THREAD)
             _hide_secrets(program, arguments)
             take_signals()  # last: what they raise is caught from here on
         try:

@@ -22,16 +22,6 @@ def collect_rarely() -> None:
     gc.set_threshold(*RARELY)
 
 
-def work_in_one_thread() -> None:
-    """Let OpenBLAS start no threads, unless the user says how many: their start and their busy waits cost CPU time."""
-    os.environ.setdefault(*ONE_THREAD)
-
-
-def users_environment() -> dict[str, str]:
-    """Return the environment as the user gave it, for programs that are the user's."""
-    return {name: value for name, value in os.environ.items() if (name, value) != ONE_THREAD}
-
-
 def open_closed_streams() -> None:
     """Open a stream that the caller closed (``>&-``) on the null device: else the next file would get its number."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:

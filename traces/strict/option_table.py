@@ -21,7 +21,6 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable
-from functools import cache, partial
 from lazy_dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_type_hints
 
@@ -31,7 +30,6 @@ Returned = TypeVar("Returned")
 Table = TypeVar("Table", bound=type)
 
 _TABLES: set[type] = set()
-_hints_of = cache(partial(get_type_hints, include_extras=True))
 OWN_HEADING = 3
 """Options from which on a table within another has a heading of its own in help."""
 
@@ -120,7 +118,7 @@ def _is_table(kind: object) -> bool:
 
 def _made(table: type, given: dict[str, Any]) -> Any:  # noqa: ANN401 - an instance of the table
     """Return a table filled from the given options, which are removed from ``given``."""
-    hints = _hints_of(table)
+    hints = get_type_hints(table, include_extras=True)
     return table(
         **{
             field.name: _made(hints[field.name], given)
@@ -136,7 +134,7 @@ def _parameters_of(table: type, heading: str | None) -> list[inspect.Parameter]:
 
     ``heading``: of these options in help; None: that of a command's own.
     """
-    hints = _hints_of(table)
+    hints = get_type_hints(table, include_extras=True)
     found: list[inspect.Parameter] = []
     for field in fields(table):
         if _is_table(hints[field.name]):

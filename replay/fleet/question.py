@@ -7,7 +7,7 @@ limits go to stderr here, too.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 
 from replay.fleet.answers import FleetAnswer, SizedFleet

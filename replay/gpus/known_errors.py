@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import lru_cache
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml

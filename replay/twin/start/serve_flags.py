@@ -6,7 +6,7 @@ import difflib
 import json
 import math
 import re
-from dataclasses import dataclass, field, replace
+from lazy_dataclasses import dataclass, field, replace
 from typing import Final
 
 from replay.twin.keys.ranges import RANGES

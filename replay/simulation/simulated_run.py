@@ -353,7 +353,9 @@ class Run(NotebookAnswer):
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """How far the run goes beyond the fit, how near to saturation it is, what requests wait for, and what fails."""
-        judged = None if self.judged is None else self.judged.text(self.summary["ttft_us"]["p50"])
+        header, p50 = self.trace.header, self.summary["ttft_us"]["p50"]
+        is_recorded = header.source is not None or header.mode == "real"
+        judged = None if self.judged is None else self.judged.text(p50, is_recorded=is_recorded)
         found = (self.outside, judged, self.waiting, failures_note(self.summary["num_by_status"]))
         return tuple(note for note in found if note is not None)
 

@@ -14,9 +14,9 @@ import yaml
 from replay.fleet.inputs.fleet_ranges import OF_PROFILE
 from replay.fleet.inputs.fleet_workload import mean_tokens
 from replay.fleet.inputs.profile_steps import MOST_CHUNKS, DraftedSteps, Ints, prompts, seats_of
-from replay.gpus.known_errors import KnownError, known_error_of
 from replay.model.gpus import find_gpu
 from replay.model.prices import list_prices_per_hour
+from replay.profiles.known_errors import KnownError, known_error_of
 from replay.twin.kv_cache.groups import GROUPS, group_fields, read_groups
 from sim import (
     UNBOUNDED,

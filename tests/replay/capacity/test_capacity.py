@@ -606,3 +606,18 @@ def test_tune_ranks_nothing_by_runs_that_are_too_short(
     ]
     assert vtwin.main([*told, *LENGTHS, "--slo", "ttft_p99=300ms"]) == 2
     assert "--num-requests: got runs of 40 requests, expected" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("model", ["physics", "blackbox"])
+def test_the_error_of_an_unfitted_twin_stands_beside_its_interval(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    physics = "engine: {max_num_seqs: 8}\nhardware: {gpu: H100}\n"
+    physics += "latency: {model: physics, model_config: meta-llama/Llama-3.1-8B}\n"
+    Path("twin.yaml").write_text(physics if model == "physics" else ONE_AT_A_TIME)
+    load = "--num-requests 200 --prompt-tokens 100 --output-tokens 10 --slo ttft_p99=900ms"
+    assert vtwin.main(f"capacity --config twin.yaml {load} --seeds 1 --no-binding --json".split()) == 0
+    warned = json.loads(capsys.readouterr().out)["warnings"]
+    known = [each for each in warned if each.startswith("not in the interval: physics was off by")]
+    assert len(known) == (model == "physics")

@@ -13,7 +13,7 @@ import pytest
 
 import vtwin
 from replay.gpus.comparison import AtLoad, GpuQuestion, GpuResult
-from replay.gpus.known_errors import known_error, known_errors
+from replay.profiles.known_errors import known_error, known_errors
 from replay.gpus.text import _conclusion, gpus_parts
 from replay.model.gpus import find_gpu
 from replay.model.hf_config import read_model_config

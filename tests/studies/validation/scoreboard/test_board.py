@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from replay.gpus.known_errors import known_errors
+from replay.profiles.known_errors import known_errors
 from replay.model import read_model_config
 from replay.twin.latency import ROOFLINE_NEARER
 from tests.studies.validation.scoreboard import inferencex, published_servers

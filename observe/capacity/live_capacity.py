@@ -39,7 +39,7 @@ class LiveCapacity:
         """The answer in a sentence."""
         found = self.found
         if not self.steps:
-            return "Nothing was observed"
+            return "No step has ended"
         if found.rate_per_s is None:
             least = min(each.seen.rate_per_s for each in self.steps)
             return f"Not within the SLO, down to {least:.3g}/s"

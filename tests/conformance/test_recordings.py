@@ -41,7 +41,7 @@ def all_recordings() -> list[Any]:
 def test_every_step_and_outcome_is_vllm_s(case: Path, results: Path, is_async: bool) -> None:
     recording = read_recording(case, results, is_async=is_async)
     assert compare(recording) is None
-    assert difference_of_ways(recording) is None
+    assert difference_of_ways(recording, with_jumps=False) is None  # jumps are compared already
 
 
 def test_the_recordings_are_all_there() -> None:

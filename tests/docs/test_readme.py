@@ -21,7 +21,7 @@ import pytest
 import vtwin
 from replay import load_config
 from tests import recorded_vllm
-from tests.calibrate.few_resamples import draw_few_resamples
+from tests.calibrate.few_resamples import draw_few_resamples, fit_with_few_points
 from tests.docs.pages import FILE_NAME, ROOT, blocks_of
 from traces import Trace, read_trace, request_metrics
 
@@ -125,6 +125,7 @@ def flow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flow]:
         pytest.MonkeyPatch.context() as patch,
     ):
         draw_few_resamples(patch)
+        fit_with_few_points(patch)
         told = {line: unhurried(line, url=url) for line in commands("On your own endpoint")}
     codes = {line: code for line, (code, _) in told.items()}
     yield Flow(folder=folder, codes=codes, said={line: said for line, (_, said) in told.items()})

@@ -13,11 +13,10 @@ import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
-from tests.examples import THOROUGH
+from tests.examples import THOROUGH, few_or_all
 
-settings.register_profile(
-    "suite", deadline=None
-)  # a busy machine takes a second for what takes a millisecond
+# A busy machine takes a second for what takes a millisecond.
+settings.register_profile("suite", deadline=None, max_examples=few_or_all(30, 100))
 settings.load_profile("suite")
 
 if not THOROUGH:
@@ -90,6 +89,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_sep("=", f"{len(long)} tests took more than {MANY_CPU_S:g} CPU s of their own")
         for cpu_s, name in long:
             terminalreporter.write_line(f"{cpu_s:.1f} s {name}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kept_commands() -> Iterator[None]:
+    """Each command is made once for all calls of `vtwin.main` in this process."""
+    from tests.kept_commands import keep_commands  # it imports numpy, which reads what is set above
+
+    with pytest.MonkeyPatch.context() as patch:
+        keep_commands(patch)
+        yield
 
 
 @pytest.fixture

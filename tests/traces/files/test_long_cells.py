@@ -69,4 +69,4 @@ def test_a_table_that_grew_by_rows_with_long_cells_is_read(tmp_path: Path) -> No
 def test_an_export_with_long_cells_is_read(tmp_path: Path, target: TargetFormat, name: str) -> None:
     trace = read_recorded(export(long_trace(), target, tmp_path / name))
     assert len(trace) == 2
-    assert trace.column("input_tokens").tolist() == [16 * 200_000, 20]
+    assert trace.column("input_tokens").tolist() == [16 * NUM_BLOCKS, 20]

@@ -43,7 +43,9 @@ def all_recordings() -> list[Any]:
 def test_every_step_and_outcome_is_vllm_s(case: Path, results: Path, is_async: bool) -> None:
     recording = read_recording(case, results, is_async=is_async)
     assert compare(recording) is None
-    if THOROUGH or crc32(case.name.encode()) % 3 == 0:  # a third by day: the ways are walked on drawn cases, too
+    if (
+        THOROUGH or crc32(case.name.encode()) % 3 == 0
+    ):  # a third by day: the ways are walked on drawn cases, too
         assert difference_of_ways(recording, with_jumps=False) is None  # jumps are compared already
 
 

@@ -63,7 +63,7 @@ def shortened(command: str) -> str:
     if command.startswith("vtwin calibrate low high --config"):
         return f"{command} --latency-model blackbox"
     if command.startswith("vtwin tune"):
-        return f"{command} --max-num-seqs 64,128"
+        return f"{command} --max-num-seqs 64,128 --set engine.enable_chunked_prefill=true"
     if command.startswith(("vtwin capacity", "vtwin model compare")):
         return f"{command} {FEW_DRAWS}"
     if not command.startswith("vtwin observe"):
@@ -221,7 +221,10 @@ def asked(flow: Flow) -> Path:
 
 
 @pytest.mark.parametrize("command", commands("Ask the twin"), ids=lambda line: " ".join(line.split()[1:3]))
-def test_the_twin_is_asked_as_the_page_asks(asked: Path, command: str) -> None:
+def test_the_twin_is_asked_as_the_page_asks(
+    asked: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw_few_resamples(monkeypatch)
     with contextlib.chdir(asked):
         code, said = done(command)
     assert code in {0, 5} if "--thresholds" in command else code == 0, said

@@ -22,7 +22,7 @@ from tests.twins import EIGHT_SEATS
 from traces import ConfigError, read_trace
 from traces.workload import WorkloadOptions
 
-LOAD = "--prompt-tokens 40 --output-tokens 6 --num-requests 200"
+LOAD = "--prompt-tokens 40 --output-tokens 6 --num-requests 100"
 
 
 @contextmanager

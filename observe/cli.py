@@ -199,6 +199,7 @@ def _limits(limits: LimitOptions) -> Limits:
         timeout_s=_finite(limits.timeout),
         stall_timeout_s=_finite(limits.stall_timeout),
         max_concurrency=limits.max_concurrency,
+        prefill_concurrency=limits.prefill_concurrency,
         max_retries=limits.retries,
         max_retry_wait_s=limits.max_retry_wait,
     )

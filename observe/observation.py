@@ -20,7 +20,7 @@ from observe.preparation import Preparation, Tell, prepare
 from observe.record.live_trace import LiveTrace
 from observe.record.trace_row import Cell
 from observe.run.dispatch import RunFacts
-from observe.run.preflight import need_descriptors
+from observe.run.preflight import need_descriptors, refuse_cap_on_waves
 from observe.run.run_counts import Progress
 from observe.run.wall_clock import WallClock
 from observe.senders.endpoint import parse_endpoint
@@ -162,6 +162,7 @@ async def observe_with(
             path = open_for_the_run.enter_context(_output(output))
             cluster, settings = await _joined(settings, open_for_the_run)
             ready = await prepare(workload, settings, client, tell=tell)
+            refuse_cap_on_waves(ready.plan, settings)
             if cluster is None:  # each machine has its own
                 need_descriptors(ready.plan, settings)
             for note in ready.notes:

@@ -201,6 +201,17 @@ class LimitOptions:
             rich_help_panel=LIMITS,
         ),
     ] = None
+    prefill_concurrency: Annotated[
+        int | None,
+        typer.Option(
+            min=CONCURRENCY.least,
+            max=CONCURRENCY.most,
+            metavar="N",
+            help="Most requests in prefill: sent, and without a first token. One that is due waits as for "
+            "--max-concurrency.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = None
     retries: Annotated[
         int,
         typer.Option(

@@ -11,6 +11,7 @@ from typing import Final
 
 from observe.senders.endpoint import Endpoint
 from observe.senders.request_kinds import API, KINDS, RequestKind
+from traces import ConfigError
 from traces.console.cluster_library import ClusterName
 from traces.strict.arguments import ANY_TEXT, PATH, SEED, TEXT, Count, Number, OfClass, check_fields
 from traces.strict.limits import MOST_REQUESTS, MOST_S
@@ -39,12 +40,14 @@ class Limits:
     """When the client gives up or holds back; None: never. ``drain_s``: how long an interrupted run waits.
 
     ``max_retries``: how often a request that failed before its answer began is sent again. ``max_retry_wait_s``: the
-    longest wait before that, whatever Retry-After says.
+    longest wait before that, whatever Retry-After says. ``max_concurrency``: the most requests in flight,
+    ``prefill_concurrency``: of those that have no first token yet.
     """
 
     timeout_s: float | None = None
     stall_timeout_s: float | None = 600.0
     max_concurrency: int | None = None
+    prefill_concurrency: int | None = None
     drain_s: float = 30.0
     max_retries: int = 0
     max_retry_wait_s: float = 60.0
@@ -54,7 +57,12 @@ class Limits:
         if self.stall_timeout_s is not None:
             check_fields(self, stall_timeout_s=TIMEOUT)
         check_fields(self, timeout_s=TIMEOUT, drain_s=SECONDS, max_retry_wait_s=SECONDS)
-        check_fields(self, max_concurrency=CONCURRENCY, max_retries=RETRIES)
+        check_fields(self, max_concurrency=CONCURRENCY, prefill_concurrency=CONCURRENCY, max_retries=RETRIES)
+
+    @property
+    def has_cap(self) -> bool:
+        """Whether a request that is due may have to wait for others."""
+        return self.max_concurrency is not None or self.prefill_concurrency is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,3 +235,7 @@ class Settings:
         check_fields(
             self, image_side=IMAGE_SIDE, probe_rate=PROBE_RATE, num_inputs=INPUTS, num_choices=CHOICES
         )
+        if self.limits.prefill_concurrency is not None and not (self.streaming and self.kind.generates):
+            raise ConfigError(
+                "--prefill-concurrency: got answers in one piece, expected streamed ones, whose first token is seen"
+            )

@@ -127,6 +127,7 @@ class ClientInfo:
     timeout_s: float | None = None
     stall_timeout_s: float | None = None
     max_concurrency: int | None = None
+    prefill_concurrency: int | None = None
     num_held_back: int | None = None
     max_retries: int | None = None
     max_retry_wait_s: float | None = None

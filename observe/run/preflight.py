@@ -22,6 +22,14 @@ def need_descriptors(plan: SendPlan, settings: Settings) -> None:
         )
 
 
+def refuse_cap_on_waves(plan: SendPlan, settings: Settings) -> None:
+    """Raise ConfigError for waves, each of which is sent at once, with a cap that would hold some of one back."""
+    if settings.limits.has_cap and plan.closed_loop is not None and plan.closed_loop.in_waves:
+        raise ConfigError(
+            "--max-concurrency, --prefill-concurrency: cannot be combined with waves (--batch), which are sent at once"
+        )
+
+
 def num_sent_at_once(plan: SendPlan, *, cap: int | None) -> int:
     """Return how many requests are certainly in flight together: of a closed loop's users, or due at one moment."""
     loop = plan.closed_loop

@@ -173,7 +173,8 @@ class Settings:
     does not show a vLLM's metrics, to learn what it accepts. ``probe_rate``: light requests a second beside the load.
     ``events``: record every event's time. ``class_priority``: vLLM's ``priority`` by service class, None: only what the
     trace says. ``guided``: which requests a schema
-    constrains. ``max_error_frac``: stop when more than this share of the last answers failed. ``scrape_s``: how often
+    constrains. ``max_error_frac``: stop when more than this share of the last answers failed, ``stop_over_saturated``:
+    when the server surely falls behind requests that come at one rate. ``scrape_s``: how often
     the server's gauges are recorded; ``scrapes_vllm``: once a second if that is None and ``/metrics`` is vLLM's.
     ``scrape_urls``: further Prometheus endpoints, of which the series that match ``scrape_keep`` are kept.
     ``engine_log``: file that the server logs its steps to. ``tokenizer``:
@@ -199,6 +200,7 @@ class Settings:
     class_priority: Mapping[str, int] | None = None
     guided: GuidedDecoding | None = None
     max_error_frac: float | None = None
+    stop_over_saturated: bool = False
     scrape_s: float | None = None
     scrapes_vllm: bool = False
     scrape_urls: tuple[str, ...] = ()
@@ -235,6 +237,8 @@ class Settings:
         check_fields(
             self, image_side=IMAGE_SIDE, probe_rate=PROBE_RATE, num_inputs=INPUTS, num_choices=CHOICES
         )
+        if self.stop_over_saturated and (self.processes > 1 or self.machines is not None):
+            raise ConfigError("--stop-over-saturated: cannot be combined with --processes, --dask, --ray")
         if self.limits.prefill_concurrency is not None and not (self.streaming and self.kind.generates):
             raise ConfigError(
                 "--prefill-concurrency: got answers in one piece, expected streamed ones, whose first token is seen"

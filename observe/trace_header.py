@@ -209,10 +209,13 @@ def _client_of_run(
     return with_lateness(done)
 
 
-def with_remarks(header: Header, remarks: Sequence[str], *, clock_name: str) -> Header:
-    """Return ``header`` with remarks added to the client's, and the final source of the stamps."""
+def with_remarks(
+    header: Header, remarks: Sequence[str], *, clock_name: str, over_saturated: bool | None
+) -> Header:
+    """Return ``header`` with remarks added to the client's, the final source of the stamps, and how the run ended."""
     assert header.client is not None  # noqa: S101  first_header made it
-    client = replace(header.client, clock=clock_name, notes=(*header.client.notes, *remarks))
+    notes = (*header.client.notes, *remarks)
+    client = replace(header.client, clock=clock_name, over_saturated=over_saturated, notes=notes)
     return replace(header, client=client)
 
 

@@ -108,6 +108,7 @@ class ClientInfo:
     ``niceness``: of the threads that sent, None the ordinary one. ``num_inputs``: of each request that generates
     nothing; ``num_choices``: answers to each prompt, None one; ``tools``: the file of those that answers may call.
     ``finished`` is false during the run, and if it was cut short: by a user (``interrupted``) or a killed client.
+    ``over_saturated``: whether the client ended it because the server fell behind; None: it did not look.
     """
 
     clock: str | None = None
@@ -158,6 +159,7 @@ class ClientInfo:
     reason: str | None = None
     finished: bool | None = None
     interrupted: bool | None = None
+    over_saturated: bool | None = None
     notes: tuple[str, ...] = ()
 
     @property

@@ -24,7 +24,7 @@ from observe.senders.retry import is_retryable, pause_s
 from observe.settings import Limits
 
 if TYPE_CHECKING:
-    from observe.run.places import Places
+    from observe.run.places import CappedPlaces
 
 _TICK_S = 0.02
 """How often the loop's own lateness is sampled; every fifth time the timeouts are checked."""
@@ -382,10 +382,10 @@ class LoadRun:
                 task.cancel()
 
 
-def _places(limits: Limits, clock: Clock, plan: SendPlan) -> Places | None:
+def _places(limits: Limits, clock: Clock, plan: SendPlan) -> CappedPlaces | None:
     """Return the places of a client with a cap; None without one."""
     if not limits.has_cap:
         return None
-    from observe.run.places import Places
+    from observe.run.places import CappedPlaces
 
-    return Places(limits, clock=clock, as_completion=plan.shape.as_completion)
+    return CappedPlaces(limits, clock=clock, as_completion=plan.shape.as_completion)

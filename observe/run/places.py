@@ -12,7 +12,7 @@ from observe.senders.request_kinds import AsCompletion
 from observe.settings import Limits
 
 
-class Places:
+class CappedPlaces:
     """A request takes a place of each kind before it is sent.
 
     It has the one in prefill until its first token is there, the one in flight to its end; a request that fails before

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import numpy as np
 import pytest
 
@@ -56,7 +58,7 @@ async def test_both_caps_hold_at_once_and_in_a_closed_loop() -> None:
 
 async def test_a_request_without_a_first_token_lets_its_place_go_at_its_end() -> None:
     failing = Behaviour(status={"/v1/completions": 500}, ttft_s=0.01)
-    async with serving(failing) as server:
+    async with serving(failing) as server, asyncio.timeout(120):  # a place that is kept would never end it
         seen = await observed(
             server, workload(every(1_000, 5)), limits=Limits(prefill_concurrency=1, max_retries=1)
         )

@@ -147,7 +147,6 @@ async def observe_with(
     """Observe with ``settings`` (see ``observe_trace``), shown by ``display``; ``tell`` takes single lines.
 
     ``watch`` sees each outcome, of a run of one process, and may end the run.
-
     With ``handle_signals`` the first SIGINT stops sending and waits for the requests in flight, the second and any
     SIGTERM drop them; requests that had ended are in the trace.
     """
@@ -165,7 +164,6 @@ async def observe_with(
             cluster, settings = await _joined(settings, open_for_the_run)
             watch = _watch(workload, settings, watch)
             ready = await prepare(workload, settings, client, tell=tell)
-            refuse_cap_on_waves(ready.plan, settings)
             if cluster is None:  # each machine has its own
                 need_descriptors(ready.plan, settings)
             for note in ready.notes:
@@ -241,12 +239,9 @@ async def _observe(
         facts=facts,
         after=after,
     )
-    header = with_remarks(
-        header,
-        (*recorders.write(path), *wall.notes()),
-        clock_name=executor.clock_name,
-        over_saturated=watch.has_ended if watch is not None and settings.stop_over_saturated else None,
-    )
+    remarks, ended = (*recorders.write(path), *wall.notes()), watch is not None and watch.has_ended
+    is_behind = ended if settings.stop_over_saturated else None
+    header = with_remarks(header, remarks, clock_name=executor.clock_name, over_saturated=is_behind)
     header = recorders.told(
         header, duration_us=facts.duration_ns / 1000, output_tokens=progress.output_tokens
     )
@@ -254,7 +249,11 @@ async def _observe(
 
 
 def _watch(workload: Trace, settings: Settings, given: RunWatch | None) -> RunWatch | None:
-    """Return what may end the run: what was given, or what sees a server fall behind. Raises ConfigError."""
+    """Return what may end the run: what was given, or what sees a server fall behind.
+
+    Raises ConfigError where the load cannot be sent as the settings say.
+    """
+    refuse_cap_on_waves(workload.header.closed_loop, settings)
     if not settings.stop_over_saturated:
         return given
     if given is not None:

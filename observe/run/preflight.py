@@ -7,7 +7,7 @@ from collections import Counter
 from observe.plan.send_plan import SendPlan
 from observe.senders.shortage import missing_descriptors
 from observe.settings import Settings
-from traces import ConfigError
+from traces import ClosedLoop, ConfigError
 
 
 def need_descriptors(plan: SendPlan, settings: Settings) -> None:
@@ -22,9 +22,9 @@ def need_descriptors(plan: SendPlan, settings: Settings) -> None:
         )
 
 
-def refuse_cap_on_waves(plan: SendPlan, settings: Settings) -> None:
+def refuse_cap_on_waves(loop: ClosedLoop | None, settings: Settings) -> None:
     """Raise ConfigError for waves, each of which is sent at once, with a cap that would hold some of one back."""
-    if settings.limits.has_cap and plan.closed_loop is not None and plan.closed_loop.in_waves:
+    if settings.limits.has_cap and loop is not None and loop.in_waves:
         raise ConfigError(
             "--max-concurrency, --prefill-concurrency: cannot be combined with waves (--batch), which are sent at once"
         )

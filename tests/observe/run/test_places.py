@@ -67,11 +67,12 @@ async def test_a_request_without_a_first_token_lets_its_place_go_at_its_end() ->
 
 async def test_a_cut_by_tokens_and_the_cap_watch_the_same_answer() -> None:
     load = workload([0] * 4, output_tokens=30, cancel_after_tokens=[5] * 4)
-    async with serving(Behaviour(ttft_s=0.04, itl_s=0.01)) as server:
+    async with serving(Behaviour(ttft_s=0.04, itl_s=0.03)) as server:
         seen = await observed(server, load, limits=Limits(prefill_concurrency=1))
     assert statuses(seen.trace) == ["cancelled"] * 4
     assert seen.trace.cells("output_tokens").values.tolist() == [5] * 4
     assert most_at_once(seen.trace, "content_first_time_us") == 1
+    assert most_at_once(seen.trace, "cancel_time_us") > 1
 
 
 async def test_the_cap_is_divided_among_processes() -> None:

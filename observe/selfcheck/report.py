@@ -131,6 +131,7 @@ async def examine(
     tell(f"{number:,} requests at {_RATE:g}/s, {number / _RATE:.0f} s")
     paced = await server.check(poisson(_RATE, number, tokens=8))
     kinds = await _kinds(server, number=number // 4, tell=tell)
+    workers = await _workers(server, number=number // 4, tell=tell)
     memory = await _memory(server, quick=quick, tell=tell)
     together = await _together(server, processes, quick=quick, tell=tell) if processes > 1 else ()
     rate, rate_note = await _climb(server, _RATES, load=_rate_load, tell=tell, unit="requests/s")
@@ -142,6 +143,7 @@ async def examine(
             *_stamp_errors(stamps),
             *_pacing(paced, number=number, load=f"{_RATE:g} requests/s"),
             *kinds,
+            *workers,
             memory,
             *together,
             MeasuredFigure(name="highest rate sustained", value=rate, unit="requests/s"),
@@ -242,6 +244,21 @@ async def _kinds(
     workload = with_images(poisson(_IMAGE_RATE, number, tokens=8, prompt=CHAT_TOKENS), _IMAGE_TOKENS)
     images = await server.check(workload, api="chat", image_side=_IMAGE_SIDE)
     return (*found, *_of_kind(images, number=number, kind="images", rate=_IMAGE_RATE))
+
+
+async def _workers(
+    server: ReferenceClient, *, number: int, tell: Callable[[str], None]
+) -> tuple[MeasuredFigure, ...]:
+    """Return pacing and stamps of a load that workers of a cluster send, as ``observe --dask`` has it."""
+    if find_spec("distributed") is None:
+        tell("no workers: they need the extra, pip install 'vtwin[dask]'")
+        return ()
+    from observe.selfcheck.local_workers import NUMBER, local_workers
+
+    tell(f"{number:,} requests at {_RATE:g}/s from {NUMBER} workers of Dask")
+    async with local_workers() as cluster:
+        checked = await server.check(poisson(_RATE, number, tokens=8), machines=cluster)
+    return _of_kind(checked, number=number, kind=f"{NUMBER} workers", rate=_RATE)
 
 
 def with_images(workload: Trace, tokens: int) -> Trace:

@@ -12,7 +12,7 @@ import threading
 import time
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -65,6 +65,8 @@ class Behaviour:
     ttft_s: float = 0.0
     itl_s: float = 0.0
     tokens_per_event: int = 1
+    num_at_once: int | None = None
+    """Further requests wait for one of these to end."""
     role: Literal["none", "early", "with"] = "none"
     empty_first: bool = False
     usage: Literal["each", "last", "never", "zeros"] = "each"
@@ -140,6 +142,7 @@ class FakeServer:
     adapters: tuple[str, ...] = ()
     more_metrics: Callable[[], str] = lambda: ""
     die: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0)  # replaced by ``serving``
+    seats: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)
     _arrivals: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def received(self, number: int) -> None:
@@ -403,7 +406,8 @@ class Answering:
             self.writer.write(b"ding: chunked\r\n\r\n")
         else:
             self._write_head()
-        return await self._write_events()
+        async with self.server.seats:
+            return await self._write_events()
 
     def _write_head(self) -> None:
         self.writer.write(
@@ -589,6 +593,8 @@ def whole_answer(
 async def serving(behaviour: Behaviour | None = None) -> AsyncIterator[FakeServer]:
     """A server on a free port of this loop; what it still answers when the block ends is cancelled."""
     server = FakeServer(behaviour=behaviour or Behaviour())
+    if server.behaviour.num_at_once is not None:
+        server.seats = asyncio.Semaphore(server.behaviour.num_at_once)
     answering: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

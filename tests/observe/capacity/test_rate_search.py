@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from observe.capacity.criteria import Criterion, criteria_of
-from observe.capacity.judged_step import StepAnswers, StepVerdict, judge
 from observe.capacity.rate_search import MOST_STEPS, FoundRate, NextRate, RateSearch, SeenStep
-from observe.capacity.sequential_test import ShareBeyond
-from observe.capacity.step_watch import FIRST_LOOK, FURTHER, answers_of
+from observe.judged.criteria import Criterion, criteria_of
+from observe.judged.judged_step import StepAnswers, StepVerdict, judge
+from observe.judged.sequential_test import ShareBeyond
+from observe.judged.step_watch import FIRST_LOOK, FURTHER, answers_of
 from replay import run
 from tests.examples import few_or_all
 from tests.twins import SIXTY_FOUR_SEATS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from observe.settings import CHOICES, IMAGE_SIDE, INPUTS
+from observe.settings import AUDIO_SECONDS, CHOICES, IMAGE_SIDE, INPUTS, VIDEO_FRAMES
 from traces import ConfigError
 from traces.strict.option_table import option_table
 
@@ -20,7 +20,7 @@ REQUESTS = "Requests"
 
 @option_table
 class KindOptions:
-    """How many inputs or answers a request has, its images, and the tools that its answer may call."""
+    """How many inputs or answers a request has, its images and sounds, and the tools that its answer may call."""
 
     batch_inputs: Annotated[
         int | None,
@@ -75,6 +75,28 @@ class KindOptions:
             rich_help_panel=REQUESTS,
         ),
     ] = None
+    audio_seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=AUDIO_SECONDS.least,
+            max=AUDIO_SECONDS.most,
+            metavar="S",
+            help="Send the audio of the workload as drawn sound (needs --api chat). A token is so many seconds of it: "
+            "0.04 for Qwen2-Audio and Qwen2.5-Omni, 0.08 for Voxtral. Default: as text of as many tokens.",
+            rich_help_panel=REQUESTS,
+        ),
+    ] = None
+    video_frames: Annotated[
+        int | None,
+        typer.Option(
+            min=VIDEO_FRAMES.least,
+            max=VIDEO_FRAMES.most,
+            metavar="N",
+            help="Send each video of the workload as N drawn frames (needs --image-side): a square of two frames is a "
+            "token. Default: as text of as many tokens.",
+            rich_help_panel=REQUESTS,
+        ),
+    ] = None
 
     def applied(self, settings: Settings) -> Settings:
         """Return the settings with what these options say. Raises ConfigError for what an API has not."""
@@ -92,12 +114,7 @@ class KindOptions:
             if settings.api not in ("completions", "chat"):
                 raise ConfigError(f"--n: got --api {settings.api}, expected completions or chat")
             settings = replace(settings, num_choices=self.n)
-        if self.image_side is not None:
-            if settings.api != "chat":
-                raise ConfigError("--image-side: needs --api chat: a completion has no images")
-            if settings.texts is not None:
-                raise ConfigError("--image-side: cannot be combined with --texts, which have no images")
-            settings = replace(settings, image_side=self.image_side)
+        settings = self._with_media(settings)
         if self.tools is None:
             if self.tool_choice is not None:
                 raise ConfigError("--tool-choice: needs --tools TOOLS.json")
@@ -107,3 +124,18 @@ class KindOptions:
         from observe.kinds.tools import read_tools
 
         return replace(settings, tools=read_tools(self.tools, choice=self.tool_choice or "auto"))
+
+    def _with_media(self, settings: Settings) -> Settings:
+        """Return the settings with how images, audio and videos are drawn. Raises ConfigError."""
+        drawn = {name: getattr(self, name) for name in ("image_side", "audio_seconds", "video_frames")}
+        for name, value in drawn.items():
+            if value is None:
+                continue
+            what, flag = name.partition("_")[0], "--" + name.replace("_", "-")
+            if settings.api != "chat":
+                raise ConfigError(f"{flag}: needs --api chat: no other request has {what} parts")
+            if settings.texts is not None:
+                raise ConfigError(f"{flag}: cannot be combined with --texts, which have no {what} parts")
+        if self.video_frames is not None and self.image_side is None:
+            raise ConfigError("--video-frames: needs --image-side, the side of a token of their frames")
+        return replace(settings, **drawn)

@@ -25,8 +25,8 @@ from observe.settings import Settings, WarmUp
 from traces import several_engines
 
 if TYPE_CHECKING:
+    from observe.media.sent_media import MediaDrawing
     from observe.plan.local_tokenizer import LocalTokenizer
-    from observe.plan.sent_images import PictureDrawing
     from observe.texts.sent_texts import SentTexts
     from traces import Trace
 
@@ -114,13 +114,18 @@ def _all_notes(
     )
 
 
-def _drawing(settings: Settings, salt: int) -> PictureDrawing | None:
-    """Return how images are drawn, None where they are sent as text."""
-    if settings.image_side is None:
+def _drawing(settings: Settings, salt: int) -> MediaDrawing | None:
+    """Return how images, audio and videos are drawn, None where all are sent as text."""
+    if settings.image_side is None and settings.audio_seconds is None:
         return None
-    from observe.plan.sent_images import PictureDrawing
+    from observe.media.sent_media import MediaDrawing
 
-    return PictureDrawing(side=settings.image_side, salt=salt)
+    return MediaDrawing(
+        side=settings.image_side,
+        audio_seconds=settings.audio_seconds,
+        video_frames=settings.video_frames,
+        salt=salt,
+    )
 
 
 async def _texts(

@@ -50,7 +50,7 @@ class KindOptions:
         typer.Option(
             metavar="TOOLS.json",
             help="Tools that answers may call: the chat API's tools array. Answers then end where the model ends them. "
-            "Needs --api chat or responses.",
+            "Needs --api chat, responses or messages.",
             rich_help_panel=REQUESTS,
         ),
     ] = None
@@ -114,13 +114,15 @@ class KindOptions:
             if settings.api not in ("completions", "chat"):
                 raise ConfigError(f"--n: got --api {settings.api}, expected completions or chat")
             settings = replace(settings, num_choices=self.n)
+        if settings.class_priority is not None and "priority" in settings.kind.lacks:
+            raise ConfigError(f"--class-priority: got --api {settings.api}, which has no priority")
         settings = self._with_media(settings)
         if self.tools is None:
             if self.tool_choice is not None:
                 raise ConfigError("--tool-choice: needs --tools TOOLS.json")
             return settings
-        if settings.api not in ("chat", "responses"):
-            raise ConfigError(f"--tools: got --api {settings.api}, expected chat or responses")
+        if settings.api not in ("chat", "responses", "messages"):
+            raise ConfigError(f"--tools: got --api {settings.api}, expected chat, responses or messages")
         from observe.kinds.tools import read_tools
 
         return replace(settings, tools=read_tools(self.tools, choice=self.tool_choice or "auto"))

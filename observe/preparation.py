@@ -164,6 +164,7 @@ def _body_shape(workload: Trace, settings: Settings, server: ServerFacts) -> Bod
     asked_for = frozenset(workload.column("adapter").dropna()) - {""}
     served = frozenset(server.served)
     known = asked_for & served if served else asked_for
+    is_held = settings.tools is None  # an answer that calls a tool ends with the call
     return BodyShape(
         api=settings.api,
         model=server.model,
@@ -172,8 +173,8 @@ def _body_shape(workload: Trace, settings: Settings, server: ServerFacts) -> Bod
         limit_name=settings.kind.limit_name,
         num_inputs=settings.num_inputs,
         num_choices=settings.num_choices,
-        ignore_eos=settings.tools is None,  # an answer that calls a tool ends with the call
-        min_tokens=settings.tools is None,
+        ignore_eos=is_held and "ignore_eos" not in settings.kind.lacks,
+        min_tokens=is_held and "min_tokens" not in settings.kind.lacks,
         guided=_guided_fields(settings, server),
         extra={} if settings.tools is None else settings.tools.fields,
     )
@@ -229,6 +230,9 @@ def _option_notes(plan: SendPlan, settings: Settings, server: ServerFacts) -> tu
     )
     if settings.endpoint.takes_any_certificate:
         notes = (*notes, "the server's certificate is not checked (--insecure)")
+    if "ignore_eos" in settings.kind.lacks and settings.tools is None:
+        said = f"--api {settings.api} has no ignore_eos: answers end where the model ends them, or at their length"
+        notes = (*notes, said)
     number = len(plan.guided_rows)
     if not number:
         return notes

@@ -16,6 +16,7 @@ from observe.plan.prompts import Prompts, num_tokens
 from observe.plan.request_body import BodyShape
 from observe.plan.unsent import unsent_notes
 from observe.senders.exchange import one_line
+from observe.senders.request_kinds import KINDS
 from traces import TraceError, has_tree
 from traces.workload import as_sent
 
@@ -195,7 +196,7 @@ def make_plan(
         parts=parts,
         models=_requested_models(trace),
         headers=gateway_headers(trace),
-        priorities=_priorities(trace, class_priority),
+        priorities=_priorities(trace, class_priority, shape),
         guided_rows=guided_rows,
         deadline_us=_ints(trace.column("deadline_us")),
         cuts=_cuts(trace),
@@ -236,7 +237,9 @@ def gateway_headers(trace: Trace) -> list[tuple[tuple[str, str], ...]]:
     return rows
 
 
-def _priorities(trace: Trace, of_class: Mapping[str, int] | None) -> list[int | None]:
+def _priorities(trace: Trace, of_class: Mapping[str, int] | None, shape: BodyShape) -> list[int | None]:
+    if "priority" in KINDS[shape.api].lacks:
+        return [None] * len(trace)
     stated = _ints(trace.column("vllm_priority"))
     if of_class is None:
         return stated

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from observe.plan.request_body import BodyShape
+from observe.senders.request_kinds import KINDS
 
 if TYPE_CHECKING:
     from observe.media.sent_media import Modality, SentMedia
@@ -49,6 +50,7 @@ def unsent_notes(
             ),
             "a deadline_us that does not apply, since an answer decides when they are sent",
         ),
+        *_priority_notes(trace, shape),
         *_stream_notes(trace, shape),
         *_network_notes(trace),
     )
@@ -90,6 +92,12 @@ def _modality_notes(trace: Trace, media: SentMedia | None) -> tuple[str, ...]:
 def _unguided(trace: Trace, guided_rows: frozenset[int]) -> int:
     stated = trace.column("guided").fillna(False).to_numpy(dtype=bool).nonzero()[0]
     return sum(1 for row in stated.tolist() if row not in guided_rows)
+
+
+def _priority_notes(trace: Trace, shape: BodyShape) -> tuple[str, ...]:
+    is_sent = "priority" not in KINDS[shape.api].lacks
+    number = 0 if is_sent else int(trace.cells("vllm_priority").is_known.sum())
+    return _counted(number, f"a vllm_priority, which --api {shape.api} does not send")
 
 
 def _stream_notes(trace: Trace, shape: BodyShape) -> tuple[str, ...]:

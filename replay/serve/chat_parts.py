@@ -81,7 +81,7 @@ def video_tokens(url: object, *, side: int) -> Tokens:
 
 
 def audio_tokens(content: bytes, *, seconds: float) -> Tokens:
-    """Return the tokens of a WAV file: one for so many ``seconds`` of it. Raises UnreadablePartError for no such file."""
+    """Return the tokens of a WAV file: one for so many ``seconds`` of it. Raises UnreadablePartError for another."""
     try:
         with wave.open(io.BytesIO(content)) as sound:
             most = len(content) // (

@@ -204,9 +204,10 @@ class FakeServer:
             writer.write(whole_answer(422, "input: expected a string"))
         elif behaviour.fault == "status 500" and hit:
             writer.write(whole_answer(500, '{"error": {"message": "boom"}}'))
-        elif path == "/v1/responses":
-            await kind_answers.write_response(
+        elif path in kind_answers.STREAMED:
+            await kind_answers.write_streamed(
                 writer,
+                path,
                 received.body,
                 ttft_s=behaviour.ttft_s,
                 itl_s=behaviour.itl_s,

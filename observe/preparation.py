@@ -230,9 +230,8 @@ def _option_notes(plan: SendPlan, settings: Settings, server: ServerFacts) -> tu
     )
     if settings.endpoint.takes_any_certificate:
         notes = (*notes, "the server's certificate is not checked (--insecure)")
-    if "ignore_eos" in settings.kind.lacks and settings.tools is None:
-        said = f"--api {settings.api} has no ignore_eos: answers end where the model ends them, or at their length"
-        notes = (*notes, said)
+    if lacks := ", ".join(sorted(settings.kind.lacks)):
+        notes = (*notes, f"--api {settings.api} has no {lacks}: answers end where the model ends them")
     number = len(plan.guided_rows)
     if not number:
         return notes

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 import numpy as np
 import orjson
 
-from observe.media.pictures import image_url, video_url
-from observe.media.sounds import wav
+from observe.media.drawn_pictures import image_url, video_url
+from observe.media.drawn_sounds import wav
 from traces import ConfigError, TraceError, image_lists, prompt_tokens
 
 if TYPE_CHECKING:
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 Modality: TypeAlias = Literal["image", "audio", "video"]
 MODALITIES: Final[tuple[Modality, ...]] = ("image", "audio", "video")
+_SENT_AS: Final[Mapping[Modality, str]] = {
+    "image": "images, sent as drawn pictures",
+    "audio": "audio, sent as drawn sound",
+    "video": "videos, sent as drawn frames",
+}
 LONGEST_S: Final = 3600.0
 """Seconds of a sound, some 150 MB in base64: no body is longer for it."""
 
@@ -68,6 +73,16 @@ class SentMedia:
     def num_tokens(self, row: int) -> int:
         """Return the tokens of a row's parts."""
         return sum(part.num_tokens for part in self.of_row.get(row, ()))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How many requests have which parts."""
+        counts = {name: len(self.rows(name)) for name in MODALITIES}
+        return tuple(
+            f"{number} requests have {_SENT_AS[name]} behind the text"
+            for name, number in counts.items()
+            if number
+        )
 
     def rows(self, modality: Modality) -> list[int]:
         """Return the rows that have such a part."""

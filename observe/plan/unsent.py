@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from observe.plan.request_body import BodyShape
-from observe.senders.request_kinds import KINDS
 
 if TYPE_CHECKING:
-    from observe.media.sent_media import Modality, SentMedia
+    from observe.media.sent_media import SentMedia
     from traces import Trace
 
-_DRAWN: Final[Mapping[Modality, str]] = {
-    "image": "images, sent as drawn pictures",
-    "audio": "audio, sent as drawn sound",
-    "video": "videos, sent as drawn frames",
-}
+_MODALITIES: Final = ("image", "audio", "video")
 
 
 def unsent_notes(
@@ -50,7 +45,6 @@ def unsent_notes(
             ),
             "a deadline_us that does not apply, since an answer decides when they are sent",
         ),
-        *_priority_notes(trace, shape),
         *_stream_notes(trace, shape),
         *_network_notes(trace),
     )
@@ -78,26 +72,17 @@ def _model_notes(trace: Trace, shape: BodyShape) -> tuple[str, ...]:
 def _modality_notes(trace: Trace, media: SentMedia | None) -> tuple[str, ...]:
     """Return how many requests have what is sent as text, and how many what is drawn."""
     as_text = np.zeros(len(trace), dtype=bool)
-    said: list[str] = []
-    for name, how in _DRAWN.items():
+    for name in _MODALITIES:
         has_any = (trace.column(f"{name}_tokens") > 0).fillna(False).to_numpy(dtype=bool)
-        drawn = [] if media is None else media.rows(name)
-        has_any[drawn] = False
+        has_any[[] if media is None else media.rows(name)] = False
         as_text |= has_any
-        said += _counted(len(drawn), f"{how} behind the text")
-    number = int(as_text.sum())
-    return (*_counted(number, "image, audio or video tokens: sent as as many tokens of text"), *said)
+    said = _counted(int(as_text.sum()), "image, audio or video tokens: sent as as many tokens of text")
+    return (*said, *(() if media is None else media.notes))
 
 
 def _unguided(trace: Trace, guided_rows: frozenset[int]) -> int:
     stated = trace.column("guided").fillna(False).to_numpy(dtype=bool).nonzero()[0]
     return sum(1 for row in stated.tolist() if row not in guided_rows)
-
-
-def _priority_notes(trace: Trace, shape: BodyShape) -> tuple[str, ...]:
-    is_sent = "priority" not in KINDS[shape.api].lacks
-    number = 0 if is_sent else int(trace.cells("vllm_priority").is_known.sum())
-    return _counted(number, f"a vllm_priority, which --api {shape.api} does not send")
 
 
 def _stream_notes(trace: Trace, shape: BodyShape) -> tuple[str, ...]:

@@ -65,7 +65,7 @@ KINDS: Final[Mapping[Api, RequestKind]] = {
         path="/v1/messages",
         has_messages=True,
         lacks=frozenset({"ignore_eos", "min_tokens", "priority"}),
-        module="observe.kinds.messages",
+        module="observe.kinds.anthropic_messages",
     ),
     "embeddings": RequestKind(path="/v1/embeddings", takes_token_ids=True, generates=False, module=_POOLING),
     "pooling": RequestKind(path="/pooling", takes_token_ids=True, generates=False, module=_POOLING),

@@ -81,7 +81,8 @@ def message_events(
 ) -> Iterator[dict[str, Any]]:
     """Yield the events of a message: thinking, then text or the calls of tools, then the end, as vLLM sends them."""
     total = body["max_tokens"]
-    start = {"input_tokens": 9, "output_tokens": 0}
+    prompt = sum(len(message["content"].split()) for message in body["messages"])
+    start = {"input_tokens": prompt, "output_tokens": 0}
     yield {"type": "message_start", "message": {"type": "message", "content": [], "usage": start}}
     kinds = ["thinking"] * bool(reasoning) + (["tool_use"] * calls or ["text"])
     left = total - reasoning
@@ -107,7 +108,7 @@ def message_events(
             signed = {"type": "signature_delta", "signature": "s"}
             yield {"type": "content_block_delta", "index": index, "delta": signed}
         yield {"type": "content_block_stop", "index": index}
-    usage = {"input_tokens": 5, "cache_read_input_tokens": 4, "output_tokens": total}
+    usage = {"input_tokens": 1, "cache_read_input_tokens": prompt - 1, "output_tokens": total}
     why = {"stop_reason": "tool_use" if calls else "max_tokens", "stop_sequence": None}
     yield {"type": "message_delta", "delta": why, "usage": usage}
     yield {"type": "message_stop"}

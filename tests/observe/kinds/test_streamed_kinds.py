@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from observe.kinds import messages, responses
+from observe.kinds import anthropic_messages as messages
+from observe.kinds import responses
 from observe.response.stream_reader import StreamReader
 from observe.result.json_document import summarize_observed
 from observe.result.summary_table import table
@@ -40,7 +41,9 @@ async def test_a_response_is_measured_as_a_chat_is() -> None:
 
 
 async def test_a_message_is_measured_as_a_chat_is() -> None:
-    requests = workload(every(2000, 3), output_tokens=6).with_columns(vllm_priority=[0, 1, 2])
+    requests = workload(every(2000, 3), input_tokens=40, output_tokens=6).with_columns(
+        vllm_priority=[0, 1, 2]
+    )
     async with serving(Behaviour(**SLOW, num_reasoning=2)) as server:  # type: ignore[arg-type]  # floats
         seen = await observed(server, requests, api="messages")
         body = server.requests[-1].body
@@ -48,7 +51,7 @@ async def test_a_message_is_measured_as_a_chat_is() -> None:
     assert body["max_tokens"] == 6 and isinstance(body["messages"][0]["content"], str)
     trace = seen.trace
     assert statuses(trace) == ["ok"] * 3
-    known = {"output_tokens": 6, "reasoning_tokens": 2, "cached_input_tokens": 4, "server_input_tokens": 9}
+    known = {"output_tokens": 6, "reasoning_tokens": 2, "cached_input_tokens": 39, "server_input_tokens": 40}
     for name, value in known.items():
         assert list(trace.column(name)) == [value] * 3, name
     assert list(trace.column("finish_reason")) == ["length"] * 3
@@ -57,9 +60,11 @@ async def test_a_message_is_measured_as_a_chat_is() -> None:
     summary = summarize_observed(trace)
     assert 30_000 <= (summary["ttft_us"]["mean"] or 0) < (summary["ttfo_us"]["mean"] or 0) - 15_000
     assert (summary["tpot_us"]["mean"] or 0) >= 9_000
-    client = trace.header.client
-    assert client is not None and client.ignore_eos is False
-    assert [note for note in seen.notes if "has no ignore_eos" in note or "a vllm_priority, which" in note]
+    client = trace.header.client  # words are counted by what the server counts, the cached ones too
+    assert client is not None and client.ignore_eos is False and "(measured)" in (client.prompt_source or "")
+    assert any(
+        "--api messages has no ignore_eos, min_tokens, priority: answers end" in note for note in seen.notes
+    )
 
 
 @pytest.mark.parametrize("api", ["responses", "messages"])

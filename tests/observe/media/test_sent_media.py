@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from observe import Settings, observe_with, parse_endpoint
-from observe.media.pictures import squares
+from observe.media.drawn_pictures import squares
+from observe.media.drawn_sounds import SAMPLE_RATE
 from observe.media.sent_media import MediaDrawing
-from observe.media.sounds import SAMPLE_RATE
 from observe.plan.prompts import WordPrompts
 from observe.plan.request_body import BodyShape
 from observe.plan.send_plan import SendPlan, make_plan

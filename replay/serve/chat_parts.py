@@ -88,7 +88,13 @@ def audio_tokens(content: bytes, *, seconds: float) -> Tokens:
                 sound.getsampwidth() * sound.getnchannels()
             )  # whatever its header promises
             length_s = min(sound.getnframes(), most) / sound.getframerate()
-    except (wave.Error, EOFError, ValueError, ZeroDivisionError) as fault:
+    except (
+        wave.Error,
+        EOFError,
+        ValueError,
+        ZeroDivisionError,
+        RuntimeError,
+    ) as fault:  # a chunk too long: the last
         raise UnreadablePartError(f"got no sound ({type(fault).__name__}), expected a WAV file") from fault
     return _tokens(max(round(length_s / seconds), 1), content)
 

@@ -9,10 +9,12 @@ import wave
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from observe.media.sent_media import MODALITIES, MediaDrawing, SentMedia, SentPart
-from replay.serve.chat_parts import audio_tokens, image_tokens, part_reader, video_tokens
+from replay.serve.chat_parts import UnreadablePartError, audio_tokens, image_tokens, part_reader, video_tokens
 from replay.serve.protocol import Refusal, chat_tokens
 
 SIDE = 28
@@ -117,6 +119,19 @@ def test_a_header_that_promises_hours_makes_no_more_tokens_than_the_file_has_sam
     promised = short.replace((20).to_bytes(4, "little"), (2**31).to_bytes(4, "little"))
     assert promised != short
     assert len(audio_tokens(promised, seconds=0.001)) == round(len(promised) / 2 / 16)
+
+
+@given(places=st.dictionaries(st.integers(0, 63), st.integers(0, 255), max_size=6), length=st.integers(0, 64))
+def test_a_broken_wav_is_refused_or_short(places: dict[int, int], length: int) -> None:
+    content = bytearray(sound(10))
+    for place, value in places.items():
+        content[place] = value
+    for cut in (content, content[:length]):
+        try:
+            found = audio_tokens(bytes(cut), seconds=0.001)
+        except UnreadablePartError:
+            continue
+        assert 1 <= len(found) <= 1000 * len(cut)
 
 
 def test_two_frames_of_a_video_are_one_picture() -> None:

@@ -21,8 +21,8 @@ from observe.media.sent_media import MediaDrawing
 from observe.plan.prompts import WordPrompts
 from observe.plan.request_body import BodyShape
 from observe.plan.send_plan import SendPlan, make_plan
-from tests.observe.servers import Behaviour, serving
-from tests.observe.workloads import every, workload
+from tests.observe.servers import Behaviour, observed, serving
+from tests.observe.workloads import every, statuses, workload
 from traces import ConfigError, Trace, TraceError
 
 SIDE = 28
@@ -110,11 +110,12 @@ def test_without_a_side_images_are_text() -> None:
 
 async def test_a_trace_keeps_what_was_sent() -> None:
     trace = workload(every(1000, 2), input_tokens=100).with_columns(image_tokens=[64, None])
-    async with serving(Behaviour(tokenize=True)) as server:
+    async with serving(Behaviour(tokenize=True, part_tokens=64)) as server:
         settings = Settings(endpoint=parse_endpoint(server.url), api="chat", image_side=SIDE)
         seen = await observe_with(trace, settings)
         contents = [request.body["messages"][0]["content"] for request in server.requests]
     assert sorted(type(content) is list for content in contents) == [False, True]
+    assert statuses(seen.trace) == ["ok", "ok"]
     assert seen.trace.column("images").tolist()[0] == "36:64:0"
     assert seen.trace.cells("images").is_known.tolist() == [True, False]
 
@@ -202,11 +203,12 @@ def test_a_sound_of_hours_is_refused_before_it_is_drawn() -> None:
 
 async def test_audio_comes_to_the_server_and_the_trace_keeps_its_tokens() -> None:
     trace = workload(every(1000, 2), input_tokens=100).with_columns(audio_tokens=[10, None])
-    async with serving(Behaviour(tokenize=True)) as server:
-        settings = Settings(endpoint=parse_endpoint(server.url), api="chat", audio_seconds=0.04)
-        seen = await observe_with(trace, settings)
+    async with serving(Behaviour(tokenize=True, part_tokens=10)) as server:
+        seen = await observed(server, trace, api="chat", audio_seconds=0.04, processes=2)
         contents = [request.body["messages"][0]["content"] for request in server.requests]
     lengths = [heard(part)[0] for content in contents if isinstance(content, list) for part in content[1:]]
+    assert statuses(seen.trace) == ["ok", "ok"]
+    assert seen.trace.column("server_input_tokens").tolist() == [100, 100]
     assert lengths == [round(0.4 * SAMPLE_RATE)]
     assert seen.trace.cells("audio_tokens").values[seen.trace.cells("audio_tokens").is_known].tolist() == [10]
     assert not seen.trace.cells("images").is_known.any()

@@ -88,6 +88,21 @@ class SentMedia:
         """Return the rows that have such a part."""
         return [row for row, parts in self.of_row.items() if any(each.modality == modality for each in parts)]
 
+    def placed_images(self, row: int, prompt_tokens: int) -> str | None:
+        """Return a row's images at their places in a prompt of so many tokens, None of none, or without room for them.
+
+        The form is that of the column ``images``. The parts end the prompt.
+        """
+        place = prompt_tokens - self.num_tokens(row)
+        images = [part for part in self.of_row.get(row, ()) if part.modality == "image"]
+        if not images or place < 0:
+            return None
+        placed = []
+        for part in images:
+            placed.append(f"{place}:{part.num_tokens}:{part.key}")
+            place += part.num_tokens
+        return " ".join(placed)
+
     def prompt(self, row: int, messages: bytes) -> bytes:
         """Return a row's messages, JSON, with its parts behind the last one's text."""
         parts = self.of_row.get(row)
@@ -170,13 +185,7 @@ def _check_lengths(of_row: Mapping[int, tuple[SentPart, ...]], drawing: MediaDra
 def with_sent_images(trace: Trace, media: SentMedia) -> Trace:
     """Return the trace with the images that are sent, at their places behind the text; without any that are not."""
     prompts = prompt_tokens(trace).tolist()
-    cells: list[str | None] = [None] * len(trace)
-    for row in media.rows("image"):
-        place = max(prompts[row] - media.num_tokens(row), 1)
-        images = []
-        for part in media.of_row[row]:
-            if part.modality == "image":
-                images.append(f"{place}:{part.num_tokens}:{part.key}")
-                place += part.num_tokens
-        cells[row] = " ".join(images)
+    cells = [
+        media.placed_images(row, max(number, media.num_tokens(row) + 1)) for row, number in enumerate(prompts)
+    ]
     return trace.with_columns(images=cells)

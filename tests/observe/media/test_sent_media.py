@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import orjson
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -118,6 +119,22 @@ async def test_a_trace_keeps_what_was_sent() -> None:
     assert statuses(seen.trace) == ["ok", "ok"]
     assert seen.trace.column("images").tolist()[0] == "36:64:0"
     assert seen.trace.cells("images").is_known.tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("counted", "placed"), [(60, "32:64:0"), (20, None), (64, "36:64:0"), (90, "36:64:0")]
+)
+async def test_a_server_that_counts_fewer_tokens_leaves_a_trace_that_can_be_read(
+    counted: int, placed: str | None
+) -> None:
+    """The side is another, or words had fewer tokens than were measured."""
+    trace = workload(every(1000, 1), input_tokens=100).with_columns(image_tokens=[64])
+    async with serving(Behaviour(tokenize=True, part_tokens=counted)) as server:
+        seen = await observed(server, trace, api="chat", image_side=SIDE)
+    assert statuses(seen.trace) == ["ok"]
+    assert seen.trace.column("server_input_tokens").tolist() == [36 + counted]
+    assert seen.trace.column("images").tolist() == ([pd.NA] if placed is None else [placed])
+    assert seen.trace.column("image_tokens").tolist() == [64]
 
 
 def test_the_library_is_asked_for_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,9 @@ REPEATS: Final = Count(2, 1000)
 GPUS: Final = Count(1, 65_536)
 IMAGE_SIDE: Final = Count(1, 1024)
 """Pixels."""
+AUDIO_SECONDS: Final = Number(0.001, 1)
+"""Of one token."""
+VIDEO_FRAMES: Final = Count(2, 1024)
 INPUTS: Final = Count(1, 10_000)
 CHOICES: Final = Count(1, 128)
 PROBE_RATE: Final = Number(0.001, 100)
@@ -180,10 +183,10 @@ class Settings:
     ``engine_log``: file that the server logs its steps to. ``tokenizer``:
     tokenizer.json of the served model, for a server that has no ``/tokenize``. ``texts``: what is sent in place of
     drawn prompts. ``num_inputs``: of each request that generates nothing. ``num_choices``: answers to each prompt.
-    ``tools``: what answers may call. ``image_side``: pixels of the square that is a token of an image; None: images are
-    sent as text.
-    ``processes``: how many send; the requests are divided among them before the run. ``machines``: whose workers send
-    in their place, one each. ``gpu``, ``tp``: the server's hardware, for the header; no server reports it.
+    ``tools``: what answers may call. ``image_side``: pixels of the square that is a token of an image;
+    ``audio_seconds``: of sound that are one of audio; ``video_frames``: of each video, beside ``image_side``; None:
+    sent as text. ``processes``: how many send; the requests are divided among them before the run. ``machines``: whose
+    workers send in their place, one each. ``gpu``, ``tp``: the server's hardware, for the header; no server reports it.
     ``command``: for the header, its secrets removed.
     """
 
@@ -209,6 +212,8 @@ class Settings:
     tokenizer: Path | None = None
     texts: TextSource | None = None
     image_side: int | None = None
+    audio_seconds: float | None = None
+    video_frames: int | None = None
     num_inputs: int = 1
     num_choices: int = 1
     tools: ToolUse | None = None
@@ -234,9 +239,8 @@ class Settings:
         check_fields(self, limits=OfClass(("Limits",), "Limits"), warmup=OfClass(("WarmUp",), "a WarmUp"))
         check_fields(self, model=TEXT, gpu=TEXT, command=ANY_TEXT, engine_log=PATH, tokenizer=PATH)
         check_fields(self, salt=SEED, max_error_frac=FRACTION, scrape_s=TIMEOUT, processes=PROCESSES, tp=GPUS)
-        check_fields(
-            self, image_side=IMAGE_SIDE, probe_rate=PROBE_RATE, num_inputs=INPUTS, num_choices=CHOICES
-        )
+        check_fields(self, image_side=IMAGE_SIDE, audio_seconds=AUDIO_SECONDS, video_frames=VIDEO_FRAMES)
+        check_fields(self, probe_rate=PROBE_RATE, num_inputs=INPUTS, num_choices=CHOICES)
         if self.stop_over_saturated and (self.processes > 1 or self.machines is not None):
             raise ConfigError("--stop-over-saturated: cannot be combined with --processes, --dask, --ray")
         if self.limits.prefill_concurrency is not None and not (self.streaming and self.kind.generates):

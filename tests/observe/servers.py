@@ -102,6 +102,8 @@ class Behaviour:
     reasoning: bool = False
     num_reasoning: int = 0
     """The first events of a chat or a response that are reasoning."""
+    part_tokens: int = 0
+    """Of each image or sound of a chat."""
     num_calls: int = 0
     """The tools that a response calls."""
     extras: bool = True
@@ -207,9 +209,10 @@ class FakeServer:
             writer.write(whole_answer(422, "input: expected a string"))
         elif behaviour.fault == "status 500" and hit:
             writer.write(whole_answer(500, '{"error": {"message": "boom"}}'))
-        elif path == "/v1/responses":
-            await kind_answers.write_response(
+        elif path in kind_answers.STREAMED:
+            await kind_answers.write_streamed(
                 writer,
+                path,
                 received.body,
                 ttft_s=behaviour.ttft_s,
                 itl_s=behaviour.itl_s,
@@ -270,8 +273,10 @@ class FakeServer:
         if "messages" not in body:
             prompt = body["prompt"]
             return prompt if isinstance(prompt, list) else self._text_tokens(prompt)
-        text = " ".join(message["content"] for message in body["messages"])
-        return [1, 2, *self._text_tokens(text), *range(3, 1 + self.behaviour.overhead)]
+        said = [message["content"] for message in body["messages"]]
+        text = " ".join(each if isinstance(each, str) else each[0]["text"] for each in said)
+        parts = sum(len(each) - 1 for each in said if isinstance(each, list)) * self.behaviour.part_tokens
+        return [1, 2, *self._text_tokens(text), *range(3, 1 + self.behaviour.overhead), *[9] * parts]
 
     def _text_tokens(self, text: str) -> list[int]:
         split, early = self.behaviour.long_words_are_two, self.behaviour.early_words_are_three

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import orjson
 from aiohttp import web
+from hypothesis import strategies as st
 
 from replay.explore.asked_run import AskedRun
 from replay.explore.desk import Desk, OpenPage
@@ -175,7 +176,35 @@ def _question(data: bytes) -> None:
             assert orjson.loads(orjson.dumps({**each, "turn": turn}))["turn"] == turn
 
 
+@st.composite
+def _strangers(draw: st.DrawFn) -> bytes:
+    """Draw a whole request that is right but for one thing: its path, its host or its origin."""
+    path, host, origin = b"/a-token/", b"127.0.0.1:PORT", b"http://localhost:PORT"
+    which = draw(st.sampled_from(("path", "host", "origin")))
+    if which == "path":
+        path = draw(st.sampled_from((b"/", b"//", b"/a-toke/", b"/a-tokens/", b"/A-TOKEN/", b"/%ED%A0%80/")))
+    elif which == "host":
+        host = draw(st.sampled_from((b"evil.example:PORT", b"127.0.0.1", b"[::1]:PORT", b"localhost:1", b"")))
+    else:
+        origin = draw(st.sampled_from((b"null", b"http://evil.example", b"https://localhost:PORT", b"")))
+    name = draw(st.sampled_from((b"", b"page.js")))
+    return b"GET %s%s HTTP/1.1\r\nHost: %s\r\nOrigin: %s\r\n\r\n" % (path, name, host, origin)
+
+
+_ODD = st.sampled_from((None, True, -1, 5, 1.5, "", "5", "form", [], {}, ["5"], {"rate": "5"}, {"rate": 5}))
+
+
+@st.composite
+def _odd_questions(draw: st.DrawFn) -> bytes:
+    """Draw a question with one of its parts of another kind."""
+    said: dict[str, object] = {"what": "turn", "turn": 1, "state": {"rate": "5"}}
+    said[draw(st.sampled_from(("what", "turn", "state")))] = draw(_ODD)
+    return orjson.dumps(said)
+
+
 TARGETS = [
-    Target("explore-request", damaged(_REQUESTS, tokens=_STRANGE), _request, num_in_suite=15),
-    Target("explore-question", damaged(_QUESTIONS, tokens=_WORDS, most_edits=3), _question, num_in_suite=20),
+    Target("explore-request", _strangers() | damaged(_REQUESTS, tokens=_STRANGE), _request),
+    Target(
+        "explore-question", _odd_questions() | damaged(_QUESTIONS, tokens=_WORDS, most_edits=3), _question
+    ),
 ]

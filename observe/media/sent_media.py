@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 import numpy as np
 import orjson
 
-from observe.media.drawn_pictures import image_url, video_url
+from observe.media.drawn_images import image_url, video_url
 from observe.media.drawn_sounds import wav
 from traces import ConfigError, TraceError, image_lists, prompt_tokens
 
@@ -182,7 +182,7 @@ def _check_lengths(of_row: Mapping[int, tuple[SentPart, ...]], drawing: MediaDra
                 )
 
 
-def with_sent_images(trace: Trace, media: SentMedia) -> Trace:
+def with_sent_media(trace: Trace, media: SentMedia) -> Trace:
     """Return the trace with the images that are sent, at their places behind the text; without any that are not."""
     prompts = prompt_tokens(trace).tolist()
     cells = [

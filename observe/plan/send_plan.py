@@ -270,10 +270,10 @@ def _with_media(
     """Return the trace with the images that are sent at their places, and all parts; a later round sends none."""
     if drawing is None:
         return trace.without_columns("images"), None
-    from observe.media.sent_media import media_to_send, with_sent_images
+    from observe.media.sent_media import media_to_send, with_sent_media
 
     media = media_to_send(trace, drawing, without=extends_row)
-    return with_sent_images(trace, media), media
+    return with_sent_media(trace, media), media
 
 
 def _due_us(

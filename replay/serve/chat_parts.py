@@ -11,18 +11,13 @@ from typing import Final
 
 import numpy as np
 
+from replay.serve.image_squares import UnreadablePartError, squares_of
 from replay.serve.protocol import PartReader, Refusal
 from replay.serve.tokens import NUM_IDS, Tokens
 
-MOST_PIXELS: Final = 1 << 28
-"""Of an image: more would be tokens beyond any context."""
 _IDS_APART: Final = 1 << 20
 """Ids from one part's first to another's: so many tokens are its own."""
 _FRAMES_OF_A_TOKEN: Final = 2
-
-
-class UnreadablePartError(ValueError):
-    """A part that is no image, sound or video whose size can be read; the message says what it is."""
 
 
 def part_reader(side: int | None, seconds: float | None) -> PartReader | None:
@@ -32,7 +27,7 @@ def part_reader(side: int | None, seconds: float | None) -> PartReader | None:
     """
     by_type: dict[str, Callable[[object], Tokens]] = {}
     if side is not None:
-        by_type["image_url"] = lambda said: image_tokens(_url(said), side=side)
+        by_type["image_url"] = lambda said: picture_tokens(_url(said), side=side)
         by_type["video_url"] = lambda said: video_tokens(_url(said), side=side)
     if seconds is not None:
         by_type["audio_url"] = lambda said: audio_tokens(_data(_url(said), "a sound"), seconds=seconds)
@@ -57,13 +52,13 @@ def _read_by(by_type: Mapping[str, Callable[[object], Tokens]]) -> PartReader:
     return read
 
 
-def image_tokens(url: object, *, side: int) -> Tokens:
+def picture_tokens(url: object, *, side: int) -> Tokens:
     """Return the tokens of an image: one a square of ``side`` pixels, alike for the same image.
 
     Raises UnreadablePartError for an image that is not in the request, or has no size that Pillow knows.
     """
     content = _data(url, "an image")
-    return _tokens(_squares(content, side), content)
+    return _tokens(squares_of(content, side), content)
 
 
 def video_tokens(url: object, *, side: int) -> Tokens:
@@ -74,7 +69,7 @@ def video_tokens(url: object, *, side: int) -> Tokens:
     if not isinstance(url, str) or not url.startswith("data:video/jpeg;base64,"):
         raise UnreadablePartError("got a video that is no data:video/jpeg URL, expected frames in base64")
     frames = [_decoded(frame, "a frame") for frame in url.split(",")[1:]]
-    number = {_squares(frame, side) for frame in frames}
+    number = {squares_of(frame, side) for frame in frames}
     if len(number) > 1:
         raise UnreadablePartError("got a video whose frames differ in size, expected one size")
     return _tokens(-(-len(frames) // _FRAMES_OF_A_TOKEN) * number.pop(), b"".join(frames))
@@ -126,30 +121,3 @@ def _decoded(text: str, what: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except ValueError:  # binascii.Error is one; so is text beyond ASCII
         raise UnreadablePartError(f"got {what} that is not base64, expected a data: URL") from None
-
-
-def _squares(content: bytes, side: int) -> int:
-    width, height = _size(content)
-    if width * height > MOST_PIXELS:
-        raise UnreadablePartError(
-            f"got an image of {width} x {height} pixels, expected at most {MOST_PIXELS:,}"
-        )
-    return max(round(width / side), 1) * max(round(height / side), 1)
-
-
-def _size(content: bytes) -> tuple[int, int]:
-    """Return width and height in pixels; nothing of the picture is decoded. Raises UnreadablePartError."""
-    try:
-        from PIL import Image
-    except ImportError:
-        raise UnreadablePartError(
-            "got an image and no Pillow library, expected the extra vtwin[images]"
-        ) from None
-    try:
-        with Image.open(io.BytesIO(content)) as picture:
-            width, height = picture.size
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError, Warning) as fault:
-        raise UnreadablePartError(
-            f"got no image ({type(fault).__name__}), expected PNG, JPEG or WebP"
-        ) from fault
-    return width, height

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from observe import Settings, observe_with, parse_endpoint
-from observe.media.drawn_pictures import squares
+from observe.media.drawn_images import squares
 from observe.media.drawn_sounds import SAMPLE_RATE
 from observe.media.sent_media import MediaDrawing
 from observe.plan.prompts import WordPrompts

@@ -225,10 +225,10 @@ def test_a_question_that_leaves(
     ("words", "told"),
     [
         (
-            ("--flags", "--max-num-batched-token 8"),
-            "got --max-num-batched-token, expected flags of `vllm serve`",
+            ("--flags", "--max-num-batched-tokns 8"),
+            "got --max-num-batched-tokns, expected flags of `vllm serve`",
         ),
-        (("--flags", "--max-num-batched-token 8"), "the nearest is --max-num-batched-tokens"),
+        (("--flags", "--max-num-batched-tokns 8"), "the nearest is --max-num-batched-tokens"),
         (("--flags", "max-num-seqs 8"), "--flags: got 2 words behind no flag that takes them"),
         (("--gpu", "Foo"), "--gpu: got 'Foo', expected a GPU of the table ("),
         (("--vllm-version", "newest"), "--vllm-version: got 'newest', expected a version"),

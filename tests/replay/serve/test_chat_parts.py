@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from observe.media.sent_media import MODALITIES, MediaDrawing, SentMedia, SentPart
-from replay.serve.chat_parts import UnreadablePartError, audio_tokens, image_tokens, part_reader, video_tokens
+from replay.serve.chat_parts import audio_tokens, part_reader, picture_tokens, video_tokens
+from replay.serve.image_squares import UnreadablePartError
 from replay.serve.protocol import Refusal, chat_tokens
 
 SIDE = 28
@@ -49,12 +50,12 @@ def text(content: bytes) -> str:
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
 @pytest.mark.parametrize(("width", "height", "number"), [(280, 140, 50), (1, 1, 1), (41, 43, 2), (43, 43, 4)])
 def test_an_image_has_a_token_a_square(width: int, height: int, number: int, kind: str) -> None:
-    assert len(image_tokens(url_of(part(width, height, kind=kind)), side=SIDE)) == number
+    assert len(picture_tokens(url_of(part(width, height, kind=kind)), side=SIDE)) == number
 
 
 def test_equal_images_have_equal_tokens_and_others_have_none_in_common() -> None:
     one, again, other = (
-        image_tokens(url_of(part(140, 140, colour=colour)), side=SIDE) for colour in (0, 0, 9)
+        picture_tokens(url_of(part(140, 140, colour=colour)), side=SIDE) for colour in (0, 0, 9)
     )
     assert one.tolist() == again.tolist()
     assert not np.isin(one, other).any()
@@ -66,7 +67,7 @@ def test_images_stand_where_they_are_in_the_message() -> None:
     found = chat_tokens(
         {"messages": [{"role": "user", "content": content}]}, read_part=part_reader(SIDE, None)
     ).tolist()
-    image = image_tokens(url_of(picture), side=SIDE).tolist()
+    image = picture_tokens(url_of(picture), side=SIDE).tolist()
     plain = chat_tokens({"messages": [{"role": "user", "content": "what is "}]}).tolist()
     place = found.index(image[0])
     assert found[place : place + 2] == image

@@ -99,11 +99,10 @@ def _has_looked(whole: Table, world: World, states: list[State], watch: Watch) -
     is_over = is_over and world.events.counts[0].num_planned == 0
     if is_over and loop.is_coupled:
         return False
-    first = 0
-    while (answer := look_at_all(whole, watch.next_us, watch.seen, first)) == LOOK_NEEDS_ROOM:
-        first = int(loop.waits_for)
-        states[first] = with_more_room(states[first])
-        point_to(world.engines, first, states[first])
+    while (answer := look_at_all(whole, watch.next_us, watch.seen)) == LOOK_NEEDS_ROOM:
+        number = int(loop.waits_for)
+        states[number] = with_more_room(states[number])
+        point_to(world.engines, number, states[number])
     watch.take()
     return not is_over or answer == BUSY
 

@@ -52,15 +52,15 @@ def look_at(world: World, instance: int, time_us: int, seen: Records) -> None:
 
 
 @engine_entry
-def look_at_all(table: Table, time_us: int, seen: Records, first: int) -> int:
+def look_at_all(table: Table, time_us: int, seen: Records) -> int:
     """Fill ``seen``, a LOOK per instance; return IDLE, BUSY, or NEEDS_ROOM with ``waits_for`` saying which engine.
 
-    ``first``: 0, or the engine that needed room; those before it are at ``time_us`` already.
+    It is then called again.
     """
     world = world_at(table, 0)
     if not world.loop[0].is_coupled and not take_due_snapshots(world, time_us - 1):
         return NEEDS_ROOM
-    for instance in range(first, len(seen)):
+    for instance in range(len(seen)):
         if not world.loop[0].is_coupled and not run_until(world, instance, time_us):
             return NEEDS_ROOM
     answer = IDLE

@@ -1,7 +1,7 @@
 # vtwin in a container: docker build -t vtwin . && docker run --rm -v "$PWD:/work" vtwin run --config twin.yaml --rate 5
 FROM python:3.12-slim AS build
 WORKDIR /src
-COPY requirements-run.lock pyproject.toml README.md LICENSE NOTICE vtwin.py ./
+COPY requirements-run.lock pyproject.toml README.md LICENSE NOTICE vtwin.py lazy_dataclasses.py ./
 COPY observe observe
 COPY replay replay
 COPY calibrate calibrate

@@ -21,7 +21,7 @@ $(STAMP): requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --require-hashes -r requirements.lock
 	PYTHONWARNINGS=ignore $(PIP) install --no-deps --no-build-isolation --editable .
-	$(BIN)/python -m compileall -q calibrate observe replay sim traces vtwin.py  # else, with PYTHONDONTWRITEBYTECODE, at each start
+	$(BIN)/python -m compileall -q calibrate observe replay sim traces vtwin.py lazy_dataclasses.py  # else, with PYTHONDONTWRITEBYTECODE, at each start
 	touch $@
 
 demo: $(STAMP) ## a minute, the first time half a minute more (compiling): emulated server -> observe -> fit -> held-out replay -> report.html

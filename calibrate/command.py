@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 

@@ -16,7 +16,7 @@ from observe.observation import observe_with
 from observe.plan.loads import ListedLoad, calibration_loads, single_load, sweep_loads
 from observe.result.json_document import SCHEMA_VERSION, ObservedSummary, summarize_observed
 from observe.run.panel import show
-from traces import ConfigError
+from traces import ConfigError, Goodput
 from traces.facts import AlignedRows, AnswerPart, PastedForm, say_json, say_pasted, terminal_lines
 from traces.strict.tell import say, tell
 from traces.workload import limit_note, seed_of, with_cancellations
@@ -119,18 +119,26 @@ def report_list(
         "E2E p50",
     )
     rows = [["load, times in ms", *head], *([name, *_cells(each)] for name, each in summaries.items())]
+    if any(each["goodput"] is not None for each in summaries.values()):
+        within = [_within(each["goodput"]) for each in summaries.values()]
+        rows = [[*row, cell] for row, cell in zip(rows, ("in SLO", *within), strict=True)]
     limited = [
         f"{name}: client-limited: {each['client']['reason']}"
         for name, each in summaries.items()
         if each["client"]["limited"]
     ]
-    parts: list[AnswerPart] = [AlignedRows(rows, [-20, *[10] * len(head)]), *limited]
+    parts: list[AnswerPart] = [AlignedRows(rows, [-20, *[10] * (len(rows[0]) - 1)]), *limited]
     if form is not None:
         say_pasted(form, lambda: parts, lambda: [{"run": name, **each} for name, each in summaries.items()])
     else:
         say(*terminal_lines(parts, width=None), err=as_json)
     if as_json:
         say_json({"schema_version": SCHEMA_VERSION, "loads": summaries})
+
+
+def _within(goodput: Goodput | None) -> str:
+    share = None if goodput is None else goodput["good_frac"]
+    return "-" if share is None else f"{share:.1%}"
 
 
 def _cells(summary: ObservedSummary) -> list[str]:

@@ -8,8 +8,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
 from functools import partial
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 
 from sim.engine_settings import UNBOUNDED, Compatibility, EngineSettings, Record
 from sim.setting_faults import InvalidConfig, check_by_version, check_each, check_together

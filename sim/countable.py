@@ -92,10 +92,13 @@ def _are_simple(
 
 def shares_blocks(requests: Requests) -> bool:
     """Return whether a content stands in the prompts of two requests, or twice in one's."""
-    counts, starts = requests.num_hashes, requests.hash_starts
-    total = int(counts.sum())
-    if total == 0:
-        return False
-    ends = np.cumsum(counts)
-    places = np.arange(total) + np.repeat(starts - ends + counts, counts)
-    return bool(np.bincount(requests.hash_ids[places]).max() > 1)
+    with_hashes = np.flatnonzero(requests.num_hashes)  # 64 mostly share some, where any do
+    return any(_has_any_twice(requests, rows) for rows in (with_hashes[:64], with_hashes) if len(rows))
+
+
+def _has_any_twice(requests: Requests, rows: Int64s) -> bool:
+    """Return whether a content stands twice in the prompts of these requests, each of which has one."""
+    counts, starts = requests.num_hashes[rows], requests.hash_starts[rows]
+    places = np.arange(int(counts.sum())) + np.repeat(starts - np.cumsum(counts) + counts, counts)
+    found = np.sort(requests.hash_ids[places])
+    return bool((found[1:] == found[:-1]).any())

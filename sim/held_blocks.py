@@ -6,7 +6,7 @@ a chunk what is still read and what is in flight, a state a few blocks whatever 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 GroupKind = Literal["full", "sliding", "chunked", "state"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
+from lazy_dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray

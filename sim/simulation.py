@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray

@@ -7,8 +7,8 @@ stands here is what they refused, and what their sources do that is left out (``
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from lazy_dataclasses import dataclass
 
 from sim.kv_cache_groups import KVCacheGroup, without_eagle_marks
 from sim.versions import NEWEST, minor_version, rules_of

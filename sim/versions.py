@@ -10,8 +10,8 @@ driving all from 0.16 on (``docs/validation.md``). Paths are under ``vllm/v1/cor
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
 from functools import cache
+from lazy_dataclasses import dataclass, fields, replace
 
 from sim.features.core_engine import DEFAULT_VERSION, CoreDefaults, CoreRules
 from sim.features.grammars import GrammarRules

@@ -155,6 +155,14 @@ def test_a_run_whose_code_is_compiled_imports_no_numba(imported: dict[tuple[str,
         assert "numba" not in imported[line], line
 
 
+def test_a_run_imports_nothing_for_its_version_or_for_one_formula(
+    imported: dict[tuple[str, ...], set[str]],
+) -> None:
+    """Together they took 15 ms: reading what is installed, a page's escapes, a normal distribution's function."""
+    for line in (*WRITES_NOTHING, ONE_SERVER):
+        assert imported[line] & {"importlib.metadata", "email", "html", "statistics"} == set(), line
+
+
 def test_a_replay_imports_neither_what_draws_workloads_nor_arrow_s_functions_of_columns(
     imported: dict[tuple[str, ...], set[str]],
 ) -> None:

@@ -33,6 +33,7 @@ SIM_MODULES = {
     "heapq",
     "importlib",
     "itertools",
+    "lazy_dataclasses",
     "math",
     "operator",
     "types",
@@ -120,6 +121,12 @@ def foreign_rooms(source: str, *, room: str) -> set[str]:
 def test_a_room_imports_only_along_the_arrows(room: str) -> None:
     wrong = {name: foreign_rooms(source, room=room) for name, source in sources_of(room).items()}
     assert {name: rooms for name, rooms in wrong.items() if rooms} == {}
+
+
+def test_what_all_rooms_stand_on_knows_none_of_them() -> None:
+    imported = set(imported_modules((ROOT / "lazy_dataclasses.py").read_text(), package=""))
+    assert "dataclasses" in imported
+    assert {name.split(".")[0] for name in imported} <= {"__future__", *sys.stdlib_module_names}
 
 
 def test_every_room_has_files_to_look_at() -> None:

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 BUILD = ROOT / "build"
 PYTHONS = ("3.11", "3.12", "3.13")
 LOCK = ROOT / "requirements-run.lock"
-PARTS = ("pyproject.toml", "README.md", "LICENSE", "NOTICE", "vtwin.py")
+PARTS = ("pyproject.toml", "README.md", "LICENSE", "NOTICE", "vtwin.py", "lazy_dataclasses.py")
 ROOMS = ("calibrate", "observe", "replay", "sim", "traces")
 
 

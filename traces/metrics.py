@@ -12,7 +12,7 @@ have any, and only latencies that were measured: an answer that a proxy held bac
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import Final
 
 import numpy as np

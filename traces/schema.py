@@ -5,7 +5,7 @@ Light on purpose (no numpy, no pandas), so that a command's help may import it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import Final, Literal
 
 from traces.strict.limits import MOST_TOKENS, MOST_US

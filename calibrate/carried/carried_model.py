@@ -8,7 +8,7 @@ stands for. Ways in and out are the CPU's and stay; a slowdown stays between GPU
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 
 import numpy as np
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from lazy_dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np

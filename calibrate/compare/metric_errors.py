@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -356,9 +356,9 @@ def _relative(difference: Floats, reference: Floats) -> Floats:
     return np.where(reference != 0, ratio, np.nan)
 
 
-def correlation(two: tuple[Floats, Floats], counts: NDArray[np.float32]) -> Floats:
+def correlation(two: tuple[Floats, Floats], counts: NDArray[np.floating]) -> Floats:
     """Return Pearson's R of the two values in each row of counts; NaN where one of them does not vary."""
-    weights = counts.astype(np.float64)
+    weights = counts.astype(np.float64, copy=False)
     # Centred first: sums of squares of large times would lose the digits that R is made of.
     x, y = two[0] - two[0].mean(), two[1] - two[1].mean()
     total = weights.sum(axis=1)
@@ -387,7 +387,7 @@ def _ranks(two: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
 
 
 def _relative_errors(
-    per_request: tuple[Floats, Floats], counts: NDArray[np.float32], *, pace: Floats | None = None
+    per_request: tuple[Floats, Floats], counts: NDArray[np.floating], *, pace: Floats | None = None
 ) -> tuple[Floats, Floats]:
     """Return MAPE and bias of each row of counts, the simulated values this many times as long; NaN where undefined."""
     if pace is not None and (pace != pace[0]).any():
@@ -399,11 +399,13 @@ def _relative_errors(
     observed, simulated = per_request
     relative = _relative(simulated * (1.0 if pace is None else pace[0]) - observed, observed)
     known = np.isfinite(relative)
-    weights = counts.astype(np.float64)[:, known]
+    weights = counts.astype(np.float64, copy=False)
+    if not known.all():
+        weights, relative = weights[:, known], relative[known]
     drawn = weights.sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        mape = weighted_sums(weights, np.abs(relative[known])) / drawn
-        bias = weighted_sums(weights, relative[known]) / drawn
+        mape = weighted_sums(weights, np.abs(relative)) / drawn
+        bias = weighted_sums(weights, relative) / drawn
     return mape, bias
 
 
@@ -436,12 +438,13 @@ def _replicates(
         chunk = {f"error {name}": error[:, i] for i, name in enumerate(STATISTICS)}
         ratio = _relative(error, observed)
         chunk |= {f"rel_error {name}": ratio[:, i] for i, name in enumerate(STATISTICS)}
-        chunk["pearson_r"] = correlation(per_request, counts)
+        weights = counts.astype(np.float64)
+        chunk["pearson_r"] = correlation(per_request, weights)
         pace = None if runs is None or number is None else runs.usual[number]
-        chunk["mape"], chunk["bias"] = _relative_errors(per_request, counts, pace=pace)
+        chunk["mape"], chunk["bias"] = _relative_errors(per_request, weights, pace=pace)
         if expected is not None:
-            chunk["mape_expected"] = _relative_errors((per_request[0], expected), counts, pace=pace)[0]
-        chunk["spearman_r"] = correlation(ranks, counts)
+            chunk["mape_expected"] = _relative_errors((per_request[0], expected), weights, pace=pace)[0]
+        chunk["spearman_r"] = correlation(ranks, weights)
         chunk["ks_reach"], chunk["wasserstein_reach"] = spread.reach(counts)
         chunks.append(chunk)
     return {key: np.concatenate([chunk[key] for chunk in chunks]) for key in chunks[0]}

@@ -6,7 +6,7 @@ back, and all of them the download. So TTFT and E2E grow by RTT + upload, E2E by
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np

@@ -8,7 +8,7 @@ fitted load come out right: so what counts is by how much E2E grows from that lo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np

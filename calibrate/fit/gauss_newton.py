@@ -16,7 +16,7 @@ fits, with 3.2 and 3.1 % at the 90th percentile (60 to 400 requests, with noise 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np

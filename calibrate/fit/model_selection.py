@@ -10,7 +10,7 @@ one: it acts most where nothing was measured.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import Literal
 
 import numpy as np

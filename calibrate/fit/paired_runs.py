@@ -16,7 +16,7 @@ many requests are in a step, and that on how long they stay.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from lazy_dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np

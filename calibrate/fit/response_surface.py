@@ -8,7 +8,7 @@ expectation and its slopes, including the queue's own response.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 
 import numpy as np
 

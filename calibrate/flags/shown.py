@@ -7,7 +7,7 @@ KV cache or a full step the number that run would vary. Tokens of a step: the sa
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 

@@ -9,8 +9,8 @@ import struct
 import zlib
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from functools import lru_cache
+from lazy_dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 from zipfile import BadZipFile

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np

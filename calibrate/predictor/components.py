@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 from typing import Literal
 
 from calibrate.predictor.measured import ProfileQuery

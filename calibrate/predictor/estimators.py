@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import Self
 
 import numpy as np

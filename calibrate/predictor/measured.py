@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np

@@ -32,7 +32,7 @@ from calibrate.report.findings_json import (
 from calibrate.report.suggested_runs import suggested_runs
 from calibrate.report.warnings import warnings_of
 from calibrate.verdict_text import verdict_text
-from traces import mean_rate_per_s
+from traces import mean_rate_per_s, tool_version
 
 SCHEMA_VERSION = 1
 
@@ -173,7 +173,7 @@ def provenance_json(calibration: Calibration, *, command: str, now: datetime) ->
     bootstrap = calibration.bootstrap
     return {
         "tool": "vtwin",
-        "tool_version": version("vtwin"),
+        "tool_version": tool_version(),
         "command": command,
         "created_at": now.isoformat(timespec="seconds"),
         "python": platform.python_version(),

@@ -7,7 +7,7 @@ its steps longer or shorter: where one factor brings every latency as close as t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np

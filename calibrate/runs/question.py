@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from lazy_dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 

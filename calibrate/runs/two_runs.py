@@ -7,7 +7,7 @@ common to a request cancel; else each run is redrawn separately.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from lazy_dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray

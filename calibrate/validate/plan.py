@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from lazy_dataclasses import dataclass
 from pathlib import Path
 
 CAPACITY_USERS = 32

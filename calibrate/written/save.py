@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
-from importlib.metadata import version
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -20,7 +19,7 @@ from calibrate.verdict_text import far_in_file, far_p99_in_file
 from calibrate.written.fitted_server import fitted_on
 from sim import UNBOUNDED, Blackbox
 from sim.latency import Fitting
-from traces import ConfigError, write_text
+from traces import ConfigError, tool_version, write_text
 from traces.strict.arguments import PATH, takes
 
 if TYPE_CHECKING:
@@ -146,7 +145,7 @@ def defaults_entry(calibration: Calibration, *, server: ServerName) -> DefaultsE
             high={each.name: _short(each.high) for each in fit.coefficients if each.high is not None},
             async_scheduling=engine.async_scheduling,
             system_fingerprint=recorded.system_fingerprint,
-            tool_version=version("vtwin"),
+            tool_version=tool_version(),
             errors=_errors(calibration) if fit is chosen else {},
             note=_note(fit)
             if fit is chosen

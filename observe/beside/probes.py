@@ -10,8 +10,8 @@ import asyncio
 import csv
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import count
+from lazy_dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np

@@ -8,7 +8,7 @@ failed is beyond all.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import Final
 
 import numpy as np

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from observe.capacity.judged_step import THROUGHPUT, TOO_SHORT
@@ -39,7 +39,7 @@ class LiveCapacity:
         """The answer in a sentence."""
         found = self.found
         if not self.steps:
-            return "Nothing was observed"
+            return "No step has ended"
         if found.rate_per_s is None:
             least = min(each.seen.rate_per_s for each in self.steps)
             return f"Not within the SLO, down to {least:.3g}/s"

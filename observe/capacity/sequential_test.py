@@ -9,7 +9,7 @@ the limit is about Poisson's; the share is known where chance would bring as man
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 from typing import Final
 
 from observe.plan.prompts import OWN, Part, Prompts, Segment, key_of, num_tokens

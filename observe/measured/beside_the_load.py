@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from lazy_dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 

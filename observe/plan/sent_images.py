@@ -11,8 +11,8 @@ import base64
 import io
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import TypeAlias
 
 from observe.plan.send_plan import SendPlan

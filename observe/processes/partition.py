@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 
 from observe.plan.chains import Chain
 from observe.plan.send_plan import SendPlan

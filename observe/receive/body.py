@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import Final, Literal
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from lazy_dataclasses import dataclass, field
 from typing import Final
 
 from aiohttp import web

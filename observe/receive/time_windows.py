@@ -11,8 +11,8 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 

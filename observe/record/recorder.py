@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass, field
+from lazy_dataclasses import dataclass, field
 
 from observe.record.live_trace import LiveTrace
 from observe.record.trace_row import failure_of, is_cancelled

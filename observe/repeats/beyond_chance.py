@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from lazy_dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from observe.repeats.beyond_chance import BeyondChance, differences

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from lazy_dataclasses import dataclass, field
 from typing import Any
 
 from observe.response.delta import has_reasoning, has_text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from lazy_dataclasses import dataclass, field
 
 from traces import SAME_READ_US
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np

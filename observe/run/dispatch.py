@@ -7,8 +7,8 @@ import gc
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice, pairwise
+from lazy_dataclasses import dataclass
 
 from observe.plan.chains import Chain
 from observe.plan.conversations import Conversation, Replies

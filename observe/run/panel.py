@@ -10,7 +10,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import TextIO
 
 from observe.plan.send_plan import SendPlan

@@ -6,8 +6,8 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import zip_longest
+from lazy_dataclasses import dataclass, field
 
 import numpy as np
 

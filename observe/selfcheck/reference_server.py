@@ -13,8 +13,8 @@ import gc
 import heapq
 import itertools
 import sys
-from dataclasses import asdict, dataclass
 from functools import lru_cache
+from lazy_dataclasses import asdict, dataclass
 from typing import cast
 
 import orjson

@@ -7,8 +7,8 @@ import platform
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
+from lazy_dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, TypedDict
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from lazy_dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 Clock = Callable[[], int]

@@ -7,8 +7,8 @@ Source of paths and fields: vLLM 0.32 ``vllm/entrypoints``. An API that is no co
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
+from lazy_dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, cast
 
 from traces.strict.arguments import OneOf

@@ -8,7 +8,7 @@ A router or gateway gives every server's metrics under a label of its own: vLLM'
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 
 from observe.response.stated_values import short_text
 from observe.server.prometheus_text import Sample

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 
 # Each pattern matches at one place only and has one way to match: time is linear in the line, whatever it holds.
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*+(?=[\s{])")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import Any
 
 from observe.response.stated_values import short_text, token_count

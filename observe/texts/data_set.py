@@ -14,7 +14,7 @@ its length. A record without a text is left out. A line of a ``.txt`` file is a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 

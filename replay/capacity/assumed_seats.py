@@ -6,7 +6,7 @@ written without having seen the server's flags does not have ``max_num_seqs``; v
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from lazy_dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -211,15 +211,25 @@ def _of_all(
     drawing: Drawing | None,
     least: int,
 ) -> tuple[Evaluator, HighestRate, Sureness]:
-    """Return the search with all draws, from what one of them has found; it has more seeds where that takes them."""
-    evaluator, found = pilot.evaluator, pilot.found
-    if drawing is not None:
-        number = num_drawn(pilot.asks, seeds=drawing.seeds, least=least)
-        traces = drawing(number, drawing.seeds)
-    if drawing is not None or len(traces) > 1:
-        evaluator = Evaluator(loads=loads_of(traces, twin), limits=limits)
-        found = highest(evaluator, near=pilot.found)
-    sure = sureness_of(evaluator, found)
+    """Return the search with all draws, from what one of them has found.
+
+    It has more requests where all draws together ask for longer runs than the one did, and more seeds where that takes
+    them.
+    """
+    evaluator, found, asks = pilot.evaluator, pilot.found, pilot.asks
+    for _ in range(MOST_TRIES):
+        if drawing is not None:
+            number = num_drawn(asks, seeds=drawing.seeds, least=least)
+            traces = drawing(number, drawing.seeds)
+        if drawing is not None or len(traces) > 1:
+            evaluator = Evaluator(loads=loads_of(traces, twin), limits=limits)
+            found = highest(evaluator, near=found)
+        sure = sureness_of(evaluator, found)
+        asks = max(sure.asks, asks)
+        if drawing is None or not sure.is_too_short:
+            break
+        if num_drawn(asks, seeds=drawing.seeds, least=least) <= len(traces[0]):
+            break
     if drawing is not None and (wanted := sure.wanted_seeds(drawing)) > drawing.seeds:
         seen = sorted(evaluator.seen)
         evaluator = evaluator.with_more(

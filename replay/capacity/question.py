@@ -19,6 +19,7 @@ from replay.capacity.value import price_of
 from replay.console.ready import prepare_engine
 from replay.model.prices import read_server_prices
 from replay.numbers.argument_ranges import LOAD, SEEDS, THINK_TIME_S
+from replay.profiles.known_errors import known_error_of
 from replay.search.beyond_fit import beyond_fit
 from replay.search.evaluation import Evaluator
 from replay.search.load import load_of
@@ -95,7 +96,7 @@ def asked_capacity(
     )
     short = short_run_note(found, found.num_requests)
     seats = None if found.assumed_seats is None else found.assumed_seats.text
-    notes = (short, beyond, seats, _of_memory(found, traces[0], twin, limits))
+    notes = (short, beyond, seats, _of_memory(found, traces[0], twin, limits), _of_model(twin))
     asked = CapacityAsked(
         limits=tuple(limits),
         twin=twin,
@@ -104,6 +105,12 @@ def asked_capacity(
         price_per_hour=price_per_hour,
     )
     return replace(found, asked=asked), asked
+
+
+def _of_model(twin: TwinConfig) -> str | None:
+    """Return how far the step times of an unfitted twin were off elsewhere, which no interval here has in it."""
+    error = known_error_of(twin)
+    return None if error is None else f"not in the interval: {error.sentence}"
 
 
 def _of_memory(found: Capacity, trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit]) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -282,24 +282,34 @@ def _simulated(asked: Trace, twin: TwinConfig, limits: Sequence[RunLimit], at_on
     counted = measured_rows(done.trace, part, duration_us=done.simulation.duration_us)
     ok = finished_ok(done.trace) & counted
     latencies = request_latencies(done.trace)
-    summary = done.summary
-    sessions = summary["groups"]["sessions"]
-    span_s = _span_s(done.trace)
+    rounds_per_s, sessions_per_s = _answered_per_s(done.trace)
     return AtOnce(
         number=at_once,
         values_us={each.name: each.of(latencies[f"{each.metric}_us"][ok]) for each in limits},
         failed_frac=float(1 - ok.sum() / max(int(counted.sum()), 1)),
-        rounds_per_s=float(finished_ok(done.trace).sum()) / span_s,
-        sessions_per_hour=(0 if sessions is None else sessions["num_complete"]) / span_s * 3600,
+        rounds_per_s=rounds_per_s,
+        sessions_per_hour=sessions_per_s * 3600,
         beyond=done.outside,
     )
 
 
-def _span_s(trace: Trace) -> float:
-    from traces import request_latencies, send_or_arrival_us
+def _answered_per_s(trace: Trace) -> tuple[float, float]:
+    """Return the rounds answered, and the sessions completed, per second while so many were in progress as were asked.
 
+    That is until the last session begins: from then on the run empties, and how long that takes says nothing. Sessions
+    are completed at the rate of rounds over the rounds of a session.
+    """
+    from traces import finished_ok, request_latencies, send_or_arrival_us
+
+    session, names = trace.cells("session_id").codes()
     start = np.asarray(send_or_arrival_us(trace), np.float64)
-    end = start + request_latencies(trace)["e2e_us"]
-    if np.isnan(end).all():
-        return 1.0
-    return max(float(np.nanmax(end) - np.nanmin(start)), 1.0) / 1e6
+    ok = finished_ok(trace)
+    end = np.where(ok, start + request_latencies(trace)["e2e_us"], np.inf)
+    begins, is_whole = np.full(len(names), np.inf), np.ones(len(names), np.bool_)
+    np.fmin.at(begins, session, start)
+    is_whole[session[~ok]] = False
+    since_us, until_us = begins.min(), begins.max()
+    if until_us == since_us:
+        until_us = max(end[ok], default=since_us)
+    rounds_per_s = float((end <= until_us).sum()) / max(until_us - since_us, 1.0) * 1e6
+    return rounds_per_s, rounds_per_s * float(is_whole.sum()) / max(float(ok.sum()), 1.0)

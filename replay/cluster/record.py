@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from lazy_dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np

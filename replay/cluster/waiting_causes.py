@@ -7,7 +7,7 @@ budget, and the encoder's, hold up the head of the queue and all behind it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from lazy_dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np

@@ -61,6 +61,8 @@ def from_serve(asked: StartOptions) -> None:
         tp=asked.tp,
         vllm_version=asked.vllm_version,
     )
+    for doubt in found.doubts:
+        tell(f"warning: {doubt}")
     if found.obstacle is not None:
         tell(f"note: this twin will not run as it is: {found.obstacle}")
     say_text(found.text)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from pathlib import Path
 
 from replay.model.hf_config import read_model_config
 from replay.numbers.argument_ranges import GPUS
 from replay.twin.start.from_serve import merged, named, start_from_header, start_from_serve, twin_text
+from replay.twin.start.serve_flags import MAY_MEAN
 from replay.twin.start.written_twin_check import why_not
 from traces import ConfigError, read_trace, stem_of
 from traces.strict.arguments import ANY_TEXT, PATH, takes
@@ -15,10 +16,14 @@ from traces.strict.arguments import ANY_TEXT, PATH, takes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartedTwin:
-    """A TWIN.yaml to start from. ``obstacle``: why it will not run as it is, None where it does."""
+    """A TWIN.yaml to start from. ``obstacle``: why it will not run as it is, None where it does.
+
+    ``doubts``: flags that vtwin does not know and whose names are like those of others, a sentence each.
+    """
 
     text: str
     obstacle: str | None = None
+    doubts: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return the file's text."""
@@ -53,4 +58,5 @@ def start_twin(
     start = starts[0] if len(starts) == 1 else merged(*starts)
     start = named(start, model_config=model_config, tp=tp, vllm_version=vllm_version)
     text, _ = twin_text(start, gpu=gpu)
-    return StartedTwin(text=text, obstacle=why_not(text))
+    doubts = tuple(note for note in start.notes if MAY_MEAN in note)
+    return StartedTwin(text=text, obstacle=why_not(text), doubts=doubts)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
+from lazy_dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 

@@ -6,8 +6,8 @@ The page's form, the command, the YAML and the reading of a state all follow fro
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
+from lazy_dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from replay.explore.asked_run import AskedRun

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from lazy_dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 

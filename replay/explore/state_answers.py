@@ -20,8 +20,8 @@ from replay.capacity.text import why_none
 from replay.explore.build_twin import build_form, built
 from replay.explore.knobs import MOST_TURNED, PageStart, form_of, turned
 from replay.explore.shown_pictures import documents_of
-from replay.gpus.known_errors import known_error_of
 from replay.model.prices import ServerPrices, list_price_notes, list_prices_per_hour, read_server_prices
+from replay.profiles.known_errors import known_error_of
 from replay.search.evaluation import Evaluation, Evaluator
 from replay.search.load import load_of
 from replay.simulation.command import why_no_answer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from lazy_dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, cast
 
 from replay.fleet.plans.pools import PoolsPlan

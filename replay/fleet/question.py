@@ -7,7 +7,7 @@ limits go to stderr here, too.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 
 from replay.fleet.answers import FleetAnswer, SizedFleet
@@ -180,7 +180,7 @@ def disaggregate_fleet(
     *,
     links: HandoffLinks = LINKS,
     with_one_pool: bool = True,
-    check: FleetCheck = FEWER,
+    check: FleetCheck = CHECKED,
 ) -> FleetAnswer[SplitUp]:
     """Return prefill and decode pools: the Pareto set by formula, the cheapest simulated and made larger until it fits.
 

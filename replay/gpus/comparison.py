@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from replay.capacity.capacity import Capacity, capacity_of_draws
-from replay.gpus.known_errors import KnownError, known_error
 from replay.model.gpu_memory import tokens_held
 from replay.model.gpus import Gpu
 from replay.model.hf_config import read_model_config
 from replay.model.shape import ModelShape
+from replay.profiles.known_errors import KnownError, known_error
 from replay.search.ceiling import ceiling_of
 from replay.search.evaluation import Evaluation, Evaluator
 from replay.search.load import loads_of

@@ -5,7 +5,7 @@ It takes the command's table of options, which needs no command line.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 
 from replay.gpus.options import ModelInfoOptions
 from replay.model.card import card, document

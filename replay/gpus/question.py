@@ -6,7 +6,7 @@ It takes the command's table of options, which needs no command line.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 
 from replay.console.ready import load_engine
 from replay.gpus.comparison import GpuQuestion, GpuResult, compared_gpus

@@ -8,7 +8,7 @@ from functools import partial
 
 from replay.capacity.text import capacity_facts
 from replay.gpus.comparison import AtLoad, GpuQuestion, GpuResult
-from replay.gpus.known_errors import KnownError
+from replay.profiles.known_errors import KnownError
 from traces import RunLimit, shown_time
 from traces.facts import (
     AnswerPart,

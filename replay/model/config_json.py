@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 
 from replay.model.gpus import Gpu
 from replay.model.model_peak import peak_times

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from lazy_dataclasses import dataclass, field
 from typing import Literal
 
 from replay.model.shape import QkNorm

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 
 from replay.model.gpus import Gpu
 from replay.model.kernels.latent_kernels import served_on

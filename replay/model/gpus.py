@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from functools import lru_cache
+from lazy_dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from replay.model.shape import MatmulKind

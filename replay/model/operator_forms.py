@@ -17,8 +17,8 @@ where vLLM runs another kernel on Blackwell, ``blackwell`` has those that differ
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from lazy_dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from lazy_dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 

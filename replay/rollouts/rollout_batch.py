@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from lazy_dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np

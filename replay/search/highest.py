@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np

@@ -7,9 +7,9 @@ import hmac
 import itertools
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
+from lazy_dataclasses import dataclass, field
 
 from aiohttp import web
 

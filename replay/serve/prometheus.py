@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from lazy_dataclasses import dataclass, field
 
 from sim import UNBOUNDED, EngineConfig, View
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
+from lazy_dataclasses import dataclass
 
 from replay.serve.protocol import Answer, Refusal
 from replay.serve.tokens import Tokens

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import TypeVar
 
 from aiohttp import web

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 
 from replay.cluster.memory import check_memory
 from sim.cluster import (

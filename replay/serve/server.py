@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypedDict, Unpack
 

@@ -7,8 +7,8 @@ band, a cluster's part, the run in stretches of time, single steps.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -353,7 +353,9 @@ class Run(NotebookAnswer):
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """How far the run goes beyond the fit, how near to saturation it is, what requests wait for, and what fails."""
-        judged = None if self.judged is None else self.judged.text(self.summary["ttft_us"]["p50"])
+        header, p50 = self.trace.header, self.summary["ttft_us"]["p50"]
+        is_recorded = header.source is not None or header.mode == "real"
+        judged = None if self.judged is None else self.judged.text(p50, is_recorded=is_recorded)
         found = (self.outside, judged, self.waiting, failures_note(self.summary["num_by_status"]))
         return tuple(note for note in found if note is not None)
 

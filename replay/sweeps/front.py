@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import Literal
 
 import numpy as np

@@ -8,9 +8,9 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
 from functools import lru_cache
 from glob import escape
+from lazy_dataclasses import dataclass, fields
 from pathlib import Path
 from typing import get_type_hints
 

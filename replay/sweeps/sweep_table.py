@@ -7,7 +7,7 @@ import json
 import math
 import shutil
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from lazy_dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 

@@ -5,7 +5,7 @@ The engine is paused at evenly spaced times; what it does is the same with or wi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from lazy_dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np

@@ -7,7 +7,7 @@ round trip and the upload, E2E by the download, too. A token is 4 bytes of text 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np

@@ -68,9 +68,9 @@ def requests_from_trace(
 def _lineage(trace: Trace) -> tuple[Int64s, Int64s] | None:
     """Return (a number of each request that others follow, that of the one it follows), -1 none; None: none follows."""
     before = trace.lineage.parent
-    parents = np.unique(before[before >= 0])
-    if len(parents) == 0:
+    if (before < 0).all():
         return None
+    parents = np.unique(before[before >= 0])
     number = np.full(len(trace), -1, np.int64)
     number[parents] = np.arange(len(parents))
     return number, np.where(before >= 0, number[before], -1).astype(np.int64)

@@ -67,7 +67,7 @@ def _ttft_parts(summary: SimulationSummary) -> list[AnswerPart]:
     parts, mean = summary["ttft_parts_us"], summary["ttft_us"]["mean"]
     if parts is None or mean is None:
         return []
-    told = f"mean {shown_time(mean)}: {shown_time(parts['queue'])} waiting for a seat, "
+    told = f"mean {shown_time(mean)}: {shown_time(parts['queue'])} in the queue, "
     told += f"{shown_time(parts['step_under_way'])} for the step under way, "
     told += f"{shown_time(parts['prefill'])} prefill, {shown_time(parts['front_end'])} front end"
     return [TermRows([("of TTFT", told)])]

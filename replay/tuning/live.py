@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,7 @@ from traces import (
     write_text,
     write_trace,
 )
+from traces.console.process import ONE_THREAD
 from traces.strict.escape import terminal
 from traces.strict.secrets import Secrets, command_secrets, key_of, redact_command
 from traces.strict.tell import tell
@@ -173,6 +174,11 @@ def _observe(arguments: Sequence[str], *, key: str | None) -> None:
         )
 
 
+def _users_environment() -> dict[str, str]:
+    """Return the environment as the user gave it, without what this process has set for itself."""
+    return {name: value for name, value in os.environ.items() if (name, value) != ONE_THREAD}
+
+
 @contextmanager
 def _server(command: Sequence[str], *, live: Live, log: Path) -> Iterator[None]:
     """Start a server, wait until it answers, and always end it with all its processes on leaving."""
@@ -184,7 +190,11 @@ def _server(command: Sequence[str], *, live: Live, log: Path) -> Iterator[None]:
     with log.open("wb") as out:
         try:
             process = subprocess.Popen(  # noqa: S603 - the user's own command
-                command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+                command,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=_users_environment(),
             )
         except OSError as error:
             raise ConfigError(

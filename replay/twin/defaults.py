@@ -6,9 +6,9 @@ import difflib
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from functools import lru_cache
+from lazy_dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal, get_args
 

@@ -8,8 +8,8 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from decimal import Decimal
+from lazy_dataclasses import dataclass
 from pathlib import Path
 
 import yaml

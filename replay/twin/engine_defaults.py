@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 
 from replay.model.gpus import Gpu
 from replay.model.shape import ModelShape

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 

@@ -14,7 +14,7 @@ of full seats is the same with more generations: there the share is 1 - 1 / u at
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import Literal, TypedDict
 
 from replay.verdict.sentences import Verdict, apart, stretches_told
@@ -63,8 +63,11 @@ class Judged:
     stretches: tuple[OverloadedStretch, ...] = ()
     is_whole: bool = False
 
-    def text(self, ttft_p50_us: float | None = None) -> str | None:
-        """Return the line that explains the verdict; None for a stable run. The median TTFT decides the unit."""
+    def text(self, ttft_p50_us: float | None = None, *, is_recorded: bool = False) -> str | None:
+        """Return the line that explains the verdict; None for a stable run. The median TTFT decides the unit.
+
+        ``is_recorded``: the requests are a recording's, of which there are no more.
+        """
         facts = self.facts
         if self.verdict == "stable":
             return None
@@ -72,7 +75,7 @@ class Judged:
             parts = () if self.is_whole else self.stretches
             return _overloaded_in(parts) if parts else _overloaded(facts, self.unanswered_frac)
         if self.verdict == "too short to tell":
-            return _too_short(facts, keeps_up=self.keeps_up_repeated)
+            return _too_short(facts, keeps_up=self.keeps_up_repeated, is_recorded=is_recorded)
         if self.verdict == "metastable":
             return (
                 f"metastable: the server keeps up with {facts['sent_per_s']:.3g} {facts['counts']}/s; after a burst it "
@@ -105,11 +108,14 @@ def _overloaded(facts: LoadFacts, unanswered: float) -> str:
     return f"overloaded: {sent}{answered}. Do not trust TTFT and E2E: what is under way grows as long as the run lasts"
 
 
-def _too_short(facts: LoadFacts, *, keeps_up: bool) -> str:
+def _too_short(facts: LoadFacts, *, keeps_up: bool, is_recorded: bool) -> str:
     told = (
         f"too short to tell: {facts['in_system']:,} of {facts['num_sent']:,} {facts['counts']} were under way when the "
         "last one came"
     )
     if keeps_up:
         told += ". When they are repeated, the same requests are served as fast as they arrive"
-    return f"{told}. --num-requests {facts['num_requests_to_tell']} would tell"
+    more = f"--num-requests {facts['num_requests_to_tell']}"
+    if is_recorded:
+        more = f"A longer recording, or requests drawn like it (vtwin run --like TRACE {more}),"
+    return f"{told}. {more} would tell"

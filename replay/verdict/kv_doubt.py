@@ -7,7 +7,7 @@ others. Of 15 measured points whose TTFT was furthest off, 9 came right with 1.2
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from lazy_dataclasses import asdict, dataclass, replace
 
 from replay.twin.twin_config import TwinConfig, with_pools
 from sim import UNBOUNDED, EngineConfig

@@ -16,8 +16,8 @@ instance is down, where a queue is to be expected, less evidence is asked for th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
+from lazy_dataclasses import dataclass, replace
 from typing import NamedTuple, TypedDict
 
 import numpy as np

@@ -7,7 +7,7 @@ A setting is a field of a dataclass, of which ``sim/engine_settings.py`` puts th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from lazy_dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 MOST_INTEGER = 2**31 - 1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
+from lazy_dataclasses import dataclass
 from typing import Literal
 
 from sim.features.setting import AllSettings, InvalidConfig, changing, setting, since

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from lazy_dataclasses import dataclass, field, replace
 
 import numpy as np
 

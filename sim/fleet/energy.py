@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 
 from sim.fleet.erlang import Wait
 from sim.fleet.joining import Joining

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from functools import cache
+from lazy_dataclasses import dataclass, replace
 
 import numpy as np
 

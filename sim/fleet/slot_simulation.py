@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from dataclasses import dataclass, field
+from lazy_dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray

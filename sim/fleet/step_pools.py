@@ -9,8 +9,8 @@ fills their range evenly (Roberts 2018, the generalised golden ratio): the same 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cache
+from lazy_dataclasses import dataclass
 
 import numpy as np
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray

@@ -8,7 +8,7 @@ by name, so ``sim/engine/step_time/step_sums.py`` spells them once more to add, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np

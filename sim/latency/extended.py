@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields, replace
+from lazy_dataclasses import dataclass, fields, replace
 from typing import ClassVar, Self
 
 import numpy as np

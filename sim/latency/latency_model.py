@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
 from decimal import ROUND_HALF_EVEN, Decimal
 from enum import Enum
 from functools import lru_cache
+from lazy_dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeVar
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from lazy_dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
+from lazy_dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np

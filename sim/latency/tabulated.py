@@ -7,7 +7,7 @@ to evaluate at every step.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray

@@ -7,7 +7,7 @@ got nothing in between has its pauses listed. A gap is the distance of two conse
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from functools import cache
+from lazy_dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from lazy_dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray

@@ -123,7 +123,8 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("project")
     for package in COPIED:
         shutil.copytree(ROOT / package, folder / package)
-    shutil.copy2(ROOT / "vtwin.py", folder)
+    for module in ("vtwin.py", "lazy_dataclasses.py"):
+        shutil.copy2(ROOT / module, folder)
     return folder
 
 

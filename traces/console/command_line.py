@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from lazy_dataclasses import dataclass, field
 from typing import Any
 
 import typer
@@ -20,6 +21,7 @@ from traces.console.faults import complain, line_and_code
 from traces.console.help import fold_long_words, plain_help
 from traces.console.old_spellings import NewCommand, in_new_words
 from traces.console.process import (
+    ONE_THREAD,
     collect_rarely,
     leave_quietly,
     open_closed_streams,
@@ -69,6 +71,7 @@ def run_program(program: Program, argv: Sequence[str] | None) -> int:
             # needed.
             atexit.register(gc.freeze)
             open_closed_streams()
+            os.environ.setdefault(*ONE_THREAD)
             _hide_secrets(program, arguments)
             take_signals()  # last: what they raise is caught from here on
         try:

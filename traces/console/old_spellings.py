@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from lazy_dataclasses import dataclass, field
 from typing import Final
 
 from traces.errors import ConfigError

@@ -13,6 +13,8 @@ from traces.errors import ExitCode
 
 RARELY: Final = (200_000, 20, 20)
 """How rarely Python's garbage collector runs: all objects that imports make stay in use."""
+ONE_THREAD: Final = ("OPENBLAS_NUM_THREADS", "01")
+"""OpenBLAS then starts none. Written as no user does, so that it is known who has set it, by heirs of it, too."""
 
 
 def collect_rarely() -> None:

@@ -8,7 +8,7 @@ cannot express (which prompt had which answer, sharing by hashes) are lost, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 
 TERM = 12
 """Characters of a term in a terminal, unless a question has longer ones."""

@@ -10,7 +10,7 @@ of them wait for each other: there the fastest answer of that first wave is judg
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np

@@ -7,9 +7,9 @@ through which every command reads; ``recognise`` tells a file's format from its 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import Final
 
 NOT_KNOWN: Final = "what rounds share is not known"

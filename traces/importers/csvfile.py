@@ -7,7 +7,7 @@ Each part is TRACE_COLUMN=COLUMN[:UNIT]. ``arrival``, ``input`` and ``output`` s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final

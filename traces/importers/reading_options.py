@@ -6,7 +6,7 @@ each of its files: ``report.json#part=2``, ``trace.jsonl#block_size=1024,time_un
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from lazy_dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Final, Literal, get_args
 

@@ -10,7 +10,7 @@ import csv
 import gzip
 import io
 import zlib
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 

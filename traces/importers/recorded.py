@@ -7,6 +7,7 @@ asked for.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -136,10 +137,26 @@ def telling_formats(path: Path) -> Iterator[None]:
     except TraceError as error:
         if path.suffix not in (".csv", ".json", ".jsonl", ".gz") or not path.is_file() or has_header(path):
             raise
+        if (damage := _damage(path)) is not None:
+            raise TraceError(f"{path}: {damage}, expected a trace or a file of a known format") from error
         raise TraceError(
             f"{path}: got a file that is neither a trace nor of a known format, expected one of them; "
             f"`vtwin trace convert {path} --from FORMAT --output STEM` reads a format that you name"
         ) from error
+
+
+def _damage(path: Path) -> str | None:
+    """Return why a file can be of no format: it is empty, or its JSON is cut or broken; None: that is not it."""
+    if path.stat().st_size == 0:
+        return "got an empty file"
+    text = path.read_bytes() if path.suffix == ".json" else b""
+    if not text.lstrip().startswith((b"{", b"[")):
+        return None
+    try:
+        json.JSONDecoder().raw_decode(text.decode().lstrip())  # what follows it may be further lines of JSON
+    except (ValueError, RecursionError) as error:
+        return f"got no whole JSON ({error})"
+    return None
 
 
 def has_header(path: Path) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from lazy_dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
 

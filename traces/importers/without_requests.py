@@ -7,7 +7,7 @@ bench_serving.py; the summaries of k6 and locust as their manuals show them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import Final
 
 

@@ -16,7 +16,7 @@ change nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np

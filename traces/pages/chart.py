@@ -7,7 +7,7 @@ colour, text stays text, and a thousand dots are one path of a few kilobytes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray

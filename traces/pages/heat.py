@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
 from itertools import accumulate
+from lazy_dataclasses import dataclass, replace
 
 from traces.facts.answer import AlignedRows, AnswerPart, SideBySide, TermRows, Verbatim
 from traces.facts.written import names_of

@@ -6,9 +6,9 @@ Every text of it is escaped unless it is ``Markup``, which only traces.pages.mar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
+from lazy_dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from traces.pages.markup import Markup, element, size_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import Final
 
 RUN, SIZE, SPLIT, FLEX = "run", "fleet size", "fleet size --layout split", "fleet flex"

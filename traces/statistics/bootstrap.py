@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,8 @@ MIN_REQUESTS = 8
 """With fewer requests than this there is no interval: it would not be reliable."""
 RUN = 5
 """This many correlations in a row must be no larger than chance; sqrt(log10 n) exceeds it from 10²⁵ requests on."""
-CHUNK_CELLS = 2_000_000
-"""So many counts are drawn at a time, 24 bytes each, whatever the number of requests."""
+CHUNK_CELLS = 200_000
+"""So many counts are drawn at a time, 24 bytes each, whatever the number of requests: they stay in the core's cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,20 +126,19 @@ def over_resamples(
 def _counts(starts: NDArray[np.int64], *, n: int, block: int) -> NDArray[np.float32]:
     """Return how often each request is drawn in blocks with these starts [resamples, blocks]: [resamples, n]."""
     size, num_blocks = starts.shape
-    width = n + block + 1
-    begins = (starts + np.arange(size)[:, None] * width).ravel()
-    unwrapped = np.bincount(begins, minlength=size * width).astype(np.int32)
-    if block > 1:
-        lengths = np.full(num_blocks, block)
-        lengths[-1] = n - block * (num_blocks - 1)
-        ends = (starts + lengths + np.arange(size)[:, None] * width).ravel()
-        unwrapped -= np.bincount(ends, minlength=size * width)
-        np.cumsum(unwrapped.reshape(size, width), axis=1, out=unwrapped.reshape(size, width))
-    unwrapped = unwrapped.reshape(size, width)
-    counts = unwrapped[:, :n].astype(np.float32)
-    if block > 1:
-        counts[:, : min(block, n)] += unwrapped[:, n : n + min(block, n)]
-    return counts
+    width, row = n + block + 1, np.arange(size)
+    begun = np.bincount((starts + row[:, None] * width).ravel(), minlength=size * width).reshape(size, width)
+    if block == 1:
+        return begun[:, :n].astype(np.float32)
+    drawn = begun.copy()
+    drawn[:, block:] -= begun[
+        :, :-block
+    ]  # all end so far behind their starts, but for the last one, which is cut
+    drawn[row, starts[:, -1] + block] += 1
+    drawn[row, starts[:, -1] + n - block * (num_blocks - 1)] -= 1
+    np.cumsum(drawn, axis=1, out=drawn)
+    drawn[:, : min(block, n)] += drawn[:, n : n + min(block, n)]
+    return drawn[:, :n].astype(np.float32)
 
 
 def weighted_sums(counts: NDArray[np.floating], values: Floats) -> Floats:

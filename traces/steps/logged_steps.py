@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 

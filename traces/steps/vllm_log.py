@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 
 _STEP = re.compile(
     r"(?:Engine (?P<engine>[0-9]{1,9}): )?Iteration\((?P<step>[0-9]{1,15})\): "

@@ -17,7 +17,7 @@ import inspect
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from lazy_dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast
 

@@ -7,7 +7,6 @@ vtwin's own output.
 from __future__ import annotations
 
 import re
-from html import escape
 
 _NOT_XML = r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd]"
 """Characters that XML 1.0 cannot hold, even escaped (and those beyond its basic plane, which some readers refuse).
@@ -45,6 +44,8 @@ def spreadsheet(text: str) -> str:
 
 def xml(text: str) -> str:
     """Return text for XML, in an attribute too."""
+    from html import escape  # a terminal needs none of it
+
     return escape(re.sub(_NOT_XML, "\ufffd", " ".join(text.splitlines())))
 
 

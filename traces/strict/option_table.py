@@ -21,7 +21,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from lazy_dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_type_hints
 
 from typer.models import ArgumentInfo

@@ -11,7 +11,7 @@ import base64
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from lazy_dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote, unquote, urlsplit

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 

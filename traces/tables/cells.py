@@ -7,8 +7,8 @@ pandas.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import repeat
+from lazy_dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np

@@ -6,7 +6,7 @@ contents are the same image; without one, it is an image that is shown nowhere e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray

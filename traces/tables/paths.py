@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from pathlib import Path
 
 from traces.errors import ConfigError, TraceError
@@ -60,9 +60,9 @@ def locate(path: str | Path) -> TraceFiles:
             f"{path}: no such file, expected a trace's stem, header or table, or a file of requests"
         )
     if table is None and not header.is_file():
-        raise TraceError(
-            f"{path}: got no such trace, expected {header.name} and {stem.name}.csv (or .parquet)"
-        )
+        there = "a folder" if Path(path).is_dir() else "a file that is no trace"
+        got = there if Path(path).exists() else "no such trace"
+        raise TraceError(f"{path}: got {got}, expected {header.name} and {stem.name}.csv (or .parquet)")
     if table is None:
         check_no_twin(header)
         raise TraceError(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import repeat
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np

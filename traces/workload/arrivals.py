@@ -10,7 +10,7 @@ and no draw is lost or redrawn when a rate changes.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt

@@ -6,7 +6,7 @@ Nothing heavy is imported: a command's ``--help`` needs the options.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from lazy_dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
 
 from traces.workload.basics import require

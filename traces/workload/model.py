@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from itertools import pairwise
+from lazy_dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 from traces.header import SLOTarget

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from statistics import NormalDist
 from typing import Final
 
 from traces.errors import ConfigError
@@ -255,8 +254,8 @@ def _clipped_frac(drawn: Distribution) -> float:
         mean, deviation, low, high = drawn.mu, drawn.sigma, math.log(low), math.log(high)
     if deviation == 0:
         return 0.0
-    bounds = NormalDist(mu=mean, sigma=deviation)
-    return bounds.cdf(low) + 1 - bounds.cdf(high)
+    below, above = ((bound - mean) / (deviation * math.sqrt(2)) for bound in (low, high))
+    return 0.5 * (math.erfc(-below) + math.erfc(above))
 
 
 def drawn_lengths(options: WorkloadOptions, side: str) -> Gaussian:

@@ -8,7 +8,7 @@ stream never changes what came before, so the first N rows are the same however 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np

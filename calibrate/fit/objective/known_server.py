@@ -6,7 +6,7 @@ Named by the options, else by the twin's file (``hardware``, ``latency.model_con
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 

@@ -8,7 +8,7 @@ so.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 
 from calibrate.fit.objective.known_server import KnownServer
 

@@ -10,7 +10,7 @@ once too often.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np

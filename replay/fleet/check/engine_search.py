@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
+from lazy_dataclasses import dataclass
 
 from replay.fleet.check.fewest_engines import (
     FINE,

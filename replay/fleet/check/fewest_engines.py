@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from lazy_dataclasses import dataclass, field, replace
 
 from replay.fleet.check.pool import Verification
 from replay.fleet.check.slo_limits import Limit, keeps, limits_of

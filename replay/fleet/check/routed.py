@@ -8,7 +8,7 @@ fewest requests in flight gets the request, the first of equals.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 
 from replay.fleet.check.pool import Verification
 from replay.fleet.check.steady import BatchedMean

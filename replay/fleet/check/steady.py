@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from lazy_dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray

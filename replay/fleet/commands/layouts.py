@@ -100,7 +100,7 @@ def rates_of(asked: SizeOptions) -> list[float]:
 
 def with_defaults(asked: SizeOptions, form: Form) -> SizeOptions:
     """Return the options with the defaults that depend on the form."""
-    number = 50_000 if form in ("one-pool", "split") else 20_000
+    number = 50_000 if form in ("one-pool", "split", "disagg") else 20_000
     return replace(
         asked,
         verify=form not in BY_FORMULA if asked.verify is None else asked.verify,

@@ -324,7 +324,7 @@ class SizeOptions:
             min=1000,
             max=1_000_000,
             metavar="N",
-            help="Smallest number of requests per simulation. Default: 50,000 for one pool or a split, else 20,000.",
+            help="Smallest number of requests per simulation. Default: 50,000; of POOLS.yaml and --compare 20,000.",
         ),
     ] = None
     arrivals: ArrivalOptions

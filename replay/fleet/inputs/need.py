@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 
 from sim.fleet import GpuProfile, Lengths
 from sim.fleet.sizing import MOST_ENGINES, Infeasible, Objective, PoolSize, pool_at, size_pool

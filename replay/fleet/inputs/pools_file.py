@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast, get_args
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from lazy_dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,9 @@ import yaml
 from replay.fleet.inputs.fleet_ranges import OF_PROFILE
 from replay.fleet.inputs.fleet_workload import mean_tokens
 from replay.fleet.inputs.profile_steps import MOST_CHUNKS, DraftedSteps, Ints, prompts, seats_of
-from replay.gpus.known_errors import KnownError, known_error_of
 from replay.model.gpus import find_gpu
 from replay.model.prices import list_prices_per_hour
+from replay.profiles.known_errors import KnownError, known_error_of
 from replay.twin.kv_cache.groups import GROUPS, group_fields, read_groups
 from sim import (
     UNBOUNDED,
@@ -97,6 +97,10 @@ def shipped_profiles() -> dict[str, GpuProfile]:
     return {name: GpuProfile(**figures) for name, figures in document["profiles"].items()}
 
 
+FILES = (".yaml", ".yml", ".json")
+"""What ends so is a file, and no profile of the table."""
+
+
 def power_source() -> str:
     """Return where the power figures of the table are from, and which of them are assumed."""
     return str(yaml.safe_load(SHIPPED.read_text())["power"])
@@ -120,6 +124,11 @@ def read_source(
         )
         return priced(of_table, prices)
     path = Path(text)
+    if path.suffix in FILES and not is_there(path):
+        beside = path.parent.iterdir() if path.parent.is_dir() else ()
+        files = [str(each) for each in beside if each.suffix in FILES]
+        near = difflib.get_close_matches(text, files, n=1)
+        raise ConfigError(f"--profile: no such file: {text}{f'; nearest: {near[0]}' if near else ''}")
     if not text or not is_there(path):
         near = difflib.get_close_matches(plain.upper(), list(named), n=1)
         raise ConfigError(

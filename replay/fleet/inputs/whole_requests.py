@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
+from lazy_dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray

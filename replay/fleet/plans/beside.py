@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 
 from replay.fleet.check.pool import Verification, verify
 from replay.fleet.inputs.need import Need

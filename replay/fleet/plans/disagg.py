@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 
 from replay.fleet.check.disagg_check import HandoffCheck, verify_handoff
 from replay.fleet.check.engine_search import EngineSearch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 
 from replay.fleet.check.pool import Verification, verify
 from replay.fleet.inputs.need import Need

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from lazy_dataclasses import dataclass, field, replace
 from typing import Literal
 
 from replay.fleet.check.engine_search import EngineSearch

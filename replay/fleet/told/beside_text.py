@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from replay.fleet.plans.beside import ComparedFleet, FleetsCompared
 from replay.fleet.plans.costs import HEAD, WIDTHS, cost_cells, per_year, year_text
-from replay.fleet.told.text import gpus_text, verification_document
+from replay.fleet.told.text import gpus_text, remarks, verification_document
 from traces import shown_time
 from traces.facts import AlignedRows, AnswerPart
 
@@ -77,7 +77,7 @@ def _latencies(one: ComparedFleet, split: ComparedFleet) -> str:
 
 
 def beside_parts(found: FleetsCompared) -> list[AnswerPart]:
-    """Return the sentence, and both fleets as rows."""
+    """Return the sentence, both fleets as rows, and what runs that are too short leave open."""
     head = ("", "engines", "GPUs", *HEAD, "TTFT p50", "TTFT p99", "TPOT p99", "E2E p50", "E2E p99")
     rows: list[Sequence[str]] = [head]
     for side in (found.one, found.split, found.equal):
@@ -85,6 +85,9 @@ def beside_parts(found: FleetsCompared) -> list[AnswerPart]:
             cost = cost_cells(side.cost_per_hour or None)
             rows.append((side.name, side.engines, f"{side.gpus:,}", *cost, *_times(side)))
     reason = [f"one pool: {found.reason}"] if found.reason else []
+    for each in (found.one, found.split):
+        if each is not None and each.seen is not None and not each.seen.is_long_enough:
+            reason += remarks(each.name, each.seen)
     return [beside_sentence(found), AlignedRows(rows, (-18, 12, 7, *WIDTHS, 12, 12, 12, 12, 12)), *reason]
 
 

@@ -66,11 +66,7 @@ def error_lines(plan: FleetPlan) -> list[str]:
     for pool in plan.pools:
         name, error = pool.source.name, pool.source.error
         if error is not None:
-            said[name] = (
-                f"{name}: {error.model} was off by {error.text('ttft')} in TTFT and {error.text('tpot')} in TPOT on "
-                f"measured servers that it was not fitted to ({error.points}, {error.n} points): on half of them less "
-                "than the first figure, on nine of ten less than the second"
-            )
+            said[name] = f"{name}: {error.sentence}"
         elif pool.source.held_out is not None and pool.source.held_out.errors:
             said[name] = f"{name}: {pool.source.held_out.text}"
         elif pool.source.is_fitted:

@@ -6,8 +6,8 @@ and kernels is off by half: what a kernel for 4-bit weights reaches of a peak sa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 
 from replay.model.layers.mtp import projection_parameters
 from replay.model.shape import ModelShape, Precision

@@ -7,7 +7,7 @@ Rules of vllm 0.32.0 v1/core/kv_cache_utils.py (_get_packed_kv_cache_groups), as
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 
 from replay.model.layers.groups_of_layers import Dealt, DealtGroup
 from replay.model.shape import Compression, ModelShape

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 
 from replay.model.config_json import ModelFields
 from replay.model.shape import Attention, Mixer

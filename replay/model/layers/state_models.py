@@ -6,7 +6,7 @@ Weights are counted as vllm 0.32.0 makes them (``model_executor/models``), norms
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 
 from replay.model.config_json import ModelFields
 from replay.model.layers.mamba_models import STATE_BYTES, mamba2_state

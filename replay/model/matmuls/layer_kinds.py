@@ -5,8 +5,8 @@ Each kind is seen as a model that has these layers alone, so that what reads or 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import lru_cache
+from lazy_dataclasses import dataclass, replace
 from typing import Literal
 
 from replay.model.shape import Attention, LayerState, Mixer, ModelShape

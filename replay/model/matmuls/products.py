@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 
 from replay.model.matmuls.layer_kinds import (
     DELTA_NETS,

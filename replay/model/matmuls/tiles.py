@@ -8,9 +8,9 @@ up, are over their own best such curve is the factor ``tiles`` of ``sim.Extended
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from lazy_dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray

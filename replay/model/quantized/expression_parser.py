@@ -6,7 +6,7 @@ read: no checkpoint is known to have them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 from typing import Final, Literal
 
 Where = Literal["^", "$", "b", "B"]

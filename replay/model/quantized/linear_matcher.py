@@ -9,7 +9,7 @@ when it is asked for. Sets that came up before are not worked out again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from lazy_dataclasses import dataclass, field
 from typing import Final, Literal
 
 from replay.model.quantized.expression_parser import (

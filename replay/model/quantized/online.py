@@ -7,7 +7,7 @@ the LM head, routers and towers stay as they were (vllm 0.32.0 ``config/quantiza
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 
 from replay.model.config_json import ModelFields
 from replay.model.quantized.quantization import FP8, MXFP4_BYTES, NVFP4_BYTES, Quantization

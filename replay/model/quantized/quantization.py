@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 
 from replay.model.config_json import ModelFields
 from replay.model.quantized.quantized_modules import PARTS, Module, Names, Parts, parts_of, products_of

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
+from lazy_dataclasses import dataclass, replace
 
 from replay.model.config_json import ModelFields
 from replay.model.layers.read_experts import moe_layers

@@ -9,7 +9,7 @@ against measured kernels (``replay/model/operator_forms.py``).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 
 import numpy as np
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+from lazy_dataclasses import dataclass
 
 import numpy as np
 

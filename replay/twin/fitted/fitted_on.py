@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from lazy_dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from replay.twin.fitted.held_out import ERRORS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from lazy_dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np

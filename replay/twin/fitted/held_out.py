@@ -6,7 +6,7 @@ every answer of a twin that was far off says so.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from lazy_dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:

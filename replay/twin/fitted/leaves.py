@@ -8,7 +8,7 @@ time does.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from lazy_dataclasses import dataclass, field
 
 from replay.model.gpus import find_gpu
 from replay.twin.fitted.fitted_on import FittedOn, Flag

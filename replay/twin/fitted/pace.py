@@ -7,7 +7,7 @@ bounds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from lazy_dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated
 
 from replay.numbers.argument_ranges import Within

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 

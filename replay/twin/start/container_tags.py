@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import Final
 
 from replay.twin.config_keys import RULES_VERSION

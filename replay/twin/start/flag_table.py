@@ -7,7 +7,7 @@ in the twin".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import Final, Literal
 
 from traces import Coverage, Treatment

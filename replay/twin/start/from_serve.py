@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from lazy_dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
 from replay.model.gpus import shipped_gpus

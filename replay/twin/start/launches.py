@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import Final
 
 from replay.twin.start.container_tags import ContainerName, read_container_name, version_of_package

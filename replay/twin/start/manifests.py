@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from itertools import islice
+from lazy_dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from replay.twin.start.chart_values import CHART_KEYS, chart_words, plain_flags

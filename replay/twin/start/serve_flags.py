@@ -6,7 +6,7 @@ import difflib
 import json
 import math
 import re
-from dataclasses import dataclass, field, replace
+from lazy_dataclasses import dataclass, field, replace
 from typing import Final
 
 from replay.twin.keys.ranges import RANGES
@@ -25,6 +25,7 @@ from replay.twin.start.what_starts import launch_of
 from traces import ConfigError, quoted
 
 UNKNOWN: Final = "not in the twin"
+MAY_MEAN: Final = "did you mean"
 LIKE: Final = 0.85
 """How similar a flag's name must be to a known one to be taken for a typing error."""
 TRUTHS: Final = {
@@ -100,7 +101,7 @@ def parse_serve(given: str, *, strict: str = "") -> Served:
             served.model = served.model or word
             continue
         written, has_value, value = word.partition("=")
-        name = SHORT.get(written) or written.lstrip("-").replace("_", "-")
+        name = _whole_name(served, written)
         if not has_value:
             value = _value_behind(name, words)
             has_value = "=" if value else ""
@@ -117,6 +118,21 @@ def parse_serve(given: str, *, strict: str = "") -> Served:
     if served.model is None:
         raise ConfigError("command: got no model, expected vllm serve MODEL --flags …, the model first")
     return served
+
+
+def _whole_name(served: Served, written: str) -> str:
+    """Return a flag's name as the table has it; of one cut short the only one that begins so, as argparse takes it.
+
+    (vLLM 0.32.0 starts with 64 seats on ``--max-num-seq 64``.)
+    """
+    name = SHORT.get(written) or written.lstrip("-").replace("_", "-")
+    if name in FLAGS or name.removeprefix("no-") in FLAGS:
+        return name
+    longer = [each for known in FLAGS for each in (known, f"no-{known}") if each.startswith(name)]
+    if len(longer) != 1:
+        return name
+    served.notes.append(f"{written}: taken for --{longer[0]}, as vLLM takes a flag that is cut short")
+    return longer[0]
 
 
 def _refuse_unknown(served: Served, option: str, *, strays: int) -> None:
@@ -238,7 +254,7 @@ def _take_connector(served: Served, known: KnownFlag, flag: Flag) -> None:
 def _hint(name: str) -> str:
     """Return the flag that an unknown one may mean, as a question; nothing if none is similar."""
     close = difflib.get_close_matches(name, FLAGS, n=1, cutoff=LIKE)
-    return f", did you mean --{close[0]}?" if close else ""
+    return f", {MAY_MEAN} --{close[0]}?" if close else ""
 
 
 def _take_graphs(served: Served) -> None:

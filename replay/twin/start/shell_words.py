@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from lazy_dataclasses import dataclass, field
 from typing import Final
 
 from traces import ConfigError

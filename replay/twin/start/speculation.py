@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import accumulate
+from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from replay.model.hf_config import read_model_config

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
+from lazy_dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from replay.model.gpus import find_gpu

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from lazy_dataclasses import dataclass, fields
 
 from replay.model.gpus import Gpu
 from replay.model.layout import Layout

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
 from functools import lru_cache
+from lazy_dataclasses import dataclass, fields
 from pathlib import Path
 
 import yaml

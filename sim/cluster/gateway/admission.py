@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
+from lazy_dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np

@@ -10,7 +10,7 @@ KEDA: ceil(sum of the metric / target), unless the mean is within the tolerance 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from lazy_dataclasses import dataclass, field
 
 from sim.cluster.infrastructure.infrastructure_config import Autoscaler, Size
 

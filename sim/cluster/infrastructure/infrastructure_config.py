@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from lazy_dataclasses import dataclass, field
 from typing import Literal
 
 from sim.cluster.setting_checks import check_choice, check_integer, check_number, is_number

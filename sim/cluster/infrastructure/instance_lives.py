@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from lazy_dataclasses import dataclass, field
 
 from sim.cluster.infrastructure.infrastructure_config import HOUR_US
 from sim.cluster.infrastructure.nodes import Node

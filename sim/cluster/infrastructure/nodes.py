@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from lazy_dataclasses import dataclass, field
 
 from sim.cluster.infrastructure.infrastructure_config import NodePool
 

@@ -6,7 +6,7 @@ Nothing here is compiled, so that a configuration is read without numba. What a 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from lazy_dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from sim.cluster.setting_checks import built_in, check_choice, check_integer, check_number

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import Literal
 
 from sim.cluster.setting_checks import check_choice, check_flag, check_integer, check_number

@@ -8,7 +8,7 @@ once, the first goes that is first in ``held_images``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray

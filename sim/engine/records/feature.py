@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
+from lazy_dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np

@@ -54,7 +54,9 @@ def test_the_capacity_of_a_served_twin_is_found(
         again = json.loads(capsys.readouterr().out)
     # How near to the twin's 170/s depends on how busy the machine is: test_rate_search knows, on a server without one.
     assert told["low"] < told["rate"] < told["high"]
-    kept, broken = ([each["rate"] for each in told["evaluations"] if each["met"] is met] for met in (True, False))
+    kept, broken = (
+        [each["rate"] for each in told["evaluations"] if each["met"] is met] for met in (True, False)
+    )
     assert min(kept) < told["high"] and told["low"] < max(broken)
     assert told["state"] in {"finished", "client limited"}
     assert 2 <= len(told["evaluations"]) <= MOST_STEPS

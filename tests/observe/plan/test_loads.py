@@ -126,8 +126,13 @@ def test_a_sweep_fills_a_folder_and_goes_on_where_it_broke_off(
         document = json.loads(out)
         assert "TTFT p50" in err
         assert [each["num_by_status"] for each in document["loads"].values()] == [{"ok": 5}] * 2
-        assert vtwin.main([*command, "--sweep", "50,100,200", "--resume"]) == 0
+        assert "in SLO" not in err
+        assert vtwin.main([*command, "--sweep", "50,100,200", "--resume", "--slo", "e2e=1h"]) == 0
         assert len(server.requests) == sent + 5
+        rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+        assert rows[0][-2:] == ["in", "SLO"]
+        assert [row[-1] for row in rows[1:4]] == ["100.0%"] * 3
+        assert vtwin.main([*command, "--sweep", "50,100,200", "--resume"]) == 0
         assert "rate-50: already there" in capsys.readouterr().err
         another = [*command, "--sweep", "50", "--resume", "--seed", "7"]
         assert vtwin.main(another) == 2

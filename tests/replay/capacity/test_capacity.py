@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import vtwin
+from replay.capacity import capacity as capacity_module
 from replay.capacity import text as capacity_text
 from replay.capacity.binding import binding_of
-from replay.capacity.capacity import Capacity, capacity_of_draws, short_run_note
+from replay.capacity.capacity import Capacity, capacity_of_draws, num_drawn, short_run_note
 from replay.capacity.text import facts_of
 from replay.search.ceiling import ceiling_of
 from replay.search.evaluation import Evaluator
@@ -294,7 +295,10 @@ def test_a_percentile_is_of_all_seeds_requests_together(tmp_path: Path) -> None:
     assert at.parts_us["ttft_p99"] == pytest.approx([np.percentile(run, 99) for run in ttft], rel=1e-12)
 
 
-def test_a_search_draws_as_many_requests_as_it_takes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first_are", ["enough", "too few for all draws together"])
+def test_a_search_draws_as_many_requests_as_it_takes(
+    first_are: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = SIXTEEN_SEATS_SYNC.replace("max_num_seqs: 16", "max_num_seqs: 64").replace(
         "num_gpu_blocks: 400", "num_gpu_blocks: 4000"
     )
@@ -303,6 +307,13 @@ def test_a_search_draws_as_many_requests_as_it_takes(tmp_path: Path) -> None:
     def drawing(num_requests: int, seeds: int) -> list[Trace]:
         drawn.append((num_requests, seeds))
         return draws(seeds, num_requests=num_requests, output_tokens=60)
+
+    def too_few_at_first(asks: int, *, seeds: int, least: int) -> int:
+        found = num_drawn(asks, seeds=seeds, least=least)
+        is_first = seeds == 3 and all(number != 3 for _, number in drawn)
+        return found // 4 if is_first and first_are != "enough" else found
+
+    monkeypatch.setattr(capacity_module, "num_drawn", too_few_at_first)
 
     found = capacity_of_draws(
         drawing(100, 1),
@@ -595,3 +606,18 @@ def test_tune_ranks_nothing_by_runs_that_are_too_short(
     ]
     assert vtwin.main([*told, *LENGTHS, "--slo", "ttft_p99=300ms"]) == 2
     assert "--num-requests: got runs of 40 requests, expected" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("model", ["physics", "blackbox"])
+def test_the_error_of_an_unfitted_twin_stands_beside_its_interval(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    physics = "engine: {max_num_seqs: 8}\nhardware: {gpu: H100}\n"
+    physics += "latency: {model: physics, model_config: meta-llama/Llama-3.1-8B}\n"
+    Path("twin.yaml").write_text(physics if model == "physics" else ONE_AT_A_TIME)
+    load = "--num-requests 200 --prompt-tokens 100 --output-tokens 10 --slo ttft_p99=900ms"
+    assert vtwin.main(f"capacity --config twin.yaml {load} --seeds 1 --no-binding --json".split()) == 0
+    warned = json.loads(capsys.readouterr().out)["warnings"]
+    known = [each for each in warned if each.startswith("not in the interval: physics was off by")]
+    assert len(known) == (model == "physics")

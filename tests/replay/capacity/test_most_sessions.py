@@ -100,6 +100,21 @@ def test_sessions_that_are_all_alike_are_called_so(capsys: pytest.CaptureFixture
         assert ("move in step" in capsys.readouterr().out.splitlines()[1]) is are_alike
 
 
+def test_the_rate_of_rounds_does_not_depend_on_how_few_sessions_are_left_for_the_last_of_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    load = "--rounds 4 --prompt-tokens 300 --output-tokens 40 --think-time 1 --num-requests"
+    few, many = (
+        {each["sessions"]: each for each in answer(capsys, *call.split(), *ASK)["evaluations"]}
+        for call in (f"capacity --sessions {load} 200", f"capacity --sessions {load} 1000")
+    )
+    both = few.keys() & many.keys()
+    assert max(both) > 15
+    for number in both:
+        assert few[number]["rounds_per_s"] == pytest.approx(many[number]["rounds_per_s"], rel=0.05), number
+        assert few[number]["sessions_per_hour"] == pytest.approx(few[number]["rounds_per_s"] * 900, rel=0.001)
+
+
 def test_the_interval_of_alike_sessions_holds_those_that_differ_a_little(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

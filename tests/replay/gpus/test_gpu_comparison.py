@@ -13,12 +13,12 @@ import pytest
 
 import vtwin
 from replay.gpus.comparison import AtLoad, GpuQuestion, GpuResult
-from replay.gpus.known_errors import known_error, known_errors
 from replay.gpus.text import _conclusion, gpus_parts
 from replay.model.gpus import find_gpu
 from replay.model.hf_config import read_model_config
 from replay.model.model_peak import peak_times
 from replay.model.prices import read_prices
+from replay.profiles.known_errors import known_error, known_errors
 from replay.twin.latency import usual_physics
 from sim import Physics
 from traces import ConfigError

@@ -909,3 +909,12 @@ def test_the_line_of_a_verdict(verdict: Verdict, more: dict[str, Any], said: str
     flags = {name: more.pop(name) for name in ("unanswered_frac", "keeps_up_repeated") if name in more}
     facts: Any = {**FACTS, **more}
     assert Judged(verdict=verdict, facts=facts, **flags).text() == said
+
+
+def test_a_recording_that_is_too_short_has_no_more_requests_to_ask_for() -> None:
+    facts: Any = FACTS
+    said = Judged(verdict="too short to tell", facts=facts).text(is_recorded=True)
+    assert said is not None
+    assert said.endswith(
+        "A longer recording, or requests drawn like it (vtwin run --like TRACE --num-requests 12000), would tell"
+    )

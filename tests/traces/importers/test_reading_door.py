@@ -281,3 +281,24 @@ def test_a_first_line_that_is_longer_than_the_head_is_read_whole(tmp_path: Path)
     row = {"padding": "x" * 200_000, "timestamp": 0, "input_length": 5, "output_length": 4, "hash_ids": [1]}
     (tmp_path / "f.jsonl").write_text(json.dumps(row) + "\n{}\n")
     assert recognised(tmp_path / "f.jsonl") == "mooncake"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("empty.csv", "", "got an empty file"),
+        ("cut.json", '{"requests": [1, 2', "got no whole JSON"),
+        ("note.txt", "hello", "got a file that is no trace"),
+    ],
+)
+def test_a_file_of_no_format_says_what_is_wrong_with_it(
+    name: str, text: str, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(TraceError, match=said):
+        read_recorded(tmp_path / name)
+
+
+def test_a_folder_is_said_to_be_one(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="got a folder, expected"):
+        read_recorded(tmp_path)

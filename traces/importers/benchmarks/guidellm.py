@@ -11,7 +11,7 @@ the wall clock, after the line was decoded. Up to 0.3 (benchmark/benchmark.py) a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 

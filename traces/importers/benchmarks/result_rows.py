@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from pathlib import Path
 
 from traces.errors import TraceError, quoted

@@ -9,7 +9,7 @@ events, whatever tokens they carry. ``--append-result`` writes a further result 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 

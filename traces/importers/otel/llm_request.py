@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from enum import StrEnum
+from lazy_dataclasses import dataclass, field
 from typing import Final
 
 from traces.importers.noted import name_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np

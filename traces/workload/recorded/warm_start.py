@@ -7,7 +7,7 @@ server has its blocks. Prompts that grow by their answers are sent with the answ
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np

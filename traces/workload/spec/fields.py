@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import Any
 
 from traces.strict.yaml_nodes import nearest

@@ -8,7 +8,7 @@ whose rounds come a think time of users / rate after each answer, prompts not gr
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from lazy_dataclasses import dataclass
 from typing import Any, Final
 
 from traces.workload.basics import InvalidWorkload, require

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from lazy_dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 

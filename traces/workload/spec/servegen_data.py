@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from lazy_dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 

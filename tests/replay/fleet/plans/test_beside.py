@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import vtwin
+from replay import disaggregate_fleet, size_fleet
 from replay.fleet.plans.beside import ComparedFleet, FleetsCompared
 from replay.fleet.told.beside_text import beside_sentence
 from tests.studies.validation.fleet_traces import CASES, trace_at, twin_at
@@ -61,6 +63,23 @@ def test_both_fleets_are_what_run_makes_of_them(folder: Path, capsys: pytest.Cap
             assert side["verified"][f"{name}_p99_us"] == pytest.approx(seen[key]["p99"], rel=0.2), name
     assert one["gpus"] == int(one["engines"])
     assert split["gpus"] == int(prefill) + int(decode)
+
+
+def test_both_layouts_are_sized_by_runs_of_the_same_length() -> None:
+    size, disagg = (
+        inspect.signature(each).parameters["check"].default for each in (size_fleet, disaggregate_fleet)
+    )
+    assert size == disagg
+
+
+def test_a_run_that_is_too_short_to_tell_is_said_below_the_rows(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--workload", str(folder / "trace"), "--profile", str(folder / "twin.yaml"), *ASKED[:-1]]
+    words[words.index("16000")] = "1000"
+    assert vtwin.main(["fleet", "size", "--layout", "disagg", *words]) == 0
+    said = capsys.readouterr().out
+    assert "one pool: TTFT p99 is known to ±" in said or "one pool: the intervals are from" in said
 
 
 def test_the_screen_begins_with_the_sentence_and_both_rows(

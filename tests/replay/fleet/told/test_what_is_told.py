@@ -28,9 +28,9 @@ from replay.fleet.inputs.profiles import from_profile, profile_yaml, read_source
 from replay.fleet.plans.length_splits import splits_of
 from replay.fleet.told.split_text import split_headline, split_parts
 from replay.fleet.told.text import broken_text
-from replay.gpus.known_errors import known_errors
 from replay.model.gpus import find_gpu
 from replay.model.prices import list_price_notes, list_prices
+from replay.profiles.known_errors import known_errors
 from sim.cluster.transfer.disaggregation_config import Disaggregation
 from sim.fleet import Lengths
 from sim.fleet.disaggregated import Transfer, disaggregated_at

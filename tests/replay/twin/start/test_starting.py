@@ -5,6 +5,7 @@ import pytest
 
 import vtwin
 from calibrate.latency_table import twin_for
+from replay import start_twin
 from replay.model.shipped_models import shipped_config
 from replay.twin.config_read import load_config
 from replay.twin.start.from_serve import (
@@ -148,10 +149,19 @@ def test_a_gpu_on_record_brings_its_latency_and_vllms_own_defaults(tmp_path: Pat
 
 def test_a_flag_that_looks_like_a_slip_is_told_with_the_one_that_may_be_meant() -> None:
     _, notes = twin_text(
-        start_from_serve("vllm serve Qwen/Qwen3-8B --max-num-seq 3 --gpu-memory-utilisation 0.8 --seed 1")
+        start_from_serve("vllm serve Qwen/Qwen3-8B --max-num-sqes 3 --gpu-memory-utilisation 0.8 --seed 1")
     )
-    assert "--max-num-seq …: not in the twin, did you mean --max-num-seqs?" in notes
+    assert "--max-num-sqes …: not in the twin, did you mean --max-num-seqs?" in notes
     assert "--gpu-memory-utilisation …: not in the twin, did you mean --gpu-memory-utilization?" in notes
+    found = start_twin("vllm serve Qwen/Qwen3-8B --max-num-sqes 3")
+    assert found.doubts == ("--max-num-sqes …: not in the twin, did you mean --max-num-seqs?",)
+
+
+def test_a_flag_that_is_cut_short_is_the_only_one_that_begins_so_as_vllm_takes_it() -> None:
+    start = start_from_serve("vllm serve Qwen/Qwen3-8B --max_num_seq 64 --no-enable-prefix-cach --max-num 3")
+    assert start.engine == {"max_num_seqs": 64, "enable_prefix_caching": False}
+    assert "--max_num_seq: taken for --max-num-seqs, as vLLM takes a flag that is cut short" in start.notes
+    assert "--max-num …: not in the twin" in start.notes  # two begin so: vLLM refuses it
 
 
 def test_what_sizes_the_cache_in_a_file_goes_before_the_size_on_record(tmp_path: Path) -> None:

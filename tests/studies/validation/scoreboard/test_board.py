@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from replay.gpus.known_errors import known_errors
 from replay.model import read_model_config
+from replay.profiles.known_errors import known_errors
 from replay.twin.latency import ROOFLINE_NEARER
 from tests.studies.validation.scoreboard import inferencex, published_servers
 from tests.studies.validation.scoreboard.__main__ import section

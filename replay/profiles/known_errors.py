@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import lru_cache
+from lazy_dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
@@ -32,6 +32,15 @@ class KnownError:
     def text(self, metric: str) -> str:
         """Return the error of ``ttft`` or ``tpot`` as median and 90th percentile."""
         return f"{getattr(self, f'{metric}_median'):.0f} / {getattr(self, f'{metric}_p90'):.0f} %"
+
+    @property
+    def sentence(self) -> str:
+        """How far figures of such step times were off."""
+        return (
+            f"{self.model} was off by {self.text('ttft')} in TTFT and {self.text('tpot')} in TPOT on measured servers "
+            f"that it was not fitted to ({self.points}, {self.n} points): on half of them less than the first figure, "
+            "on nine of ten less than the second"
+        )
 
     def document(self) -> dict[str, object]:
         """Return it as JSON has it, errors as shares."""

@@ -18,7 +18,7 @@ from sim.cluster.run.beginning.prepare import new_world
 from sim.cluster.run.changes.operations import Operations
 from sim.cluster.run.driving import Driver
 from sim.cluster.run.loop import finish_ranks
-from sim.cluster.run.watch import BUSY, look_at_all
+from sim.cluster.run.watch import BUSY, IDLE, look_at_all
 from sim.cluster.run.watch import NEEDS_ROOM as LOOK_NEEDS_ROOM
 from sim.cluster.run.world import FOREVER, NEVER, World
 from sim.config import Record
@@ -99,8 +99,10 @@ def _has_looked(whole: Table, world: World, states: list[State], watch: Watch) -
     is_over = is_over and world.events.counts[0].num_planned == 0
     if is_over and loop.is_coupled:
         return False
-    while (answer := look_at_all(whole, watch.next_us, watch.seen)) == LOOK_NEEDS_ROOM:
+    first = 0
+    while (answer := look_at_all(whole, watch.next_us, watch.seen, first)) not in (IDLE, BUSY):
         number = int(loop.waits_for)
+        first = number if answer == LOOK_NEEDS_ROOM else 0
         states[number] = with_more_room(states[number])
         point_to(world.engines, number, states[number])
     watch.take()

@@ -56,7 +56,7 @@ def entries() -> Iterator[tuple[Callable[..., Any], tuple[object, ...]]]:
     table = table_of([world])
     yield run_cluster, (table, FOREVER, 64)
     yield finish_ranks, (table, 0, FOREVER)
-    yield look_at_all, (table, 0, records(1, LOOK))
+    yield look_at_all, (table, 0, records(1, LOOK), 0)
     yield plan_event, (world.events, 0, 0, 0, 0)
     yield copy_pairs, (pairs, pairs)
     yield number_drawn, (0, 0, 0)

@@ -75,9 +75,20 @@ def ties_with_next(state: State) -> bool:
 
 
 @part
-def shortest_step_us(state: State, least_us: int) -> int:
-    """Return what no step is shorter than in which all requests decode that do, while blocks are counted."""
-    if state.engine[0].settings.latency_kind != BLACKBOX:
+def has_blocks_for(state: State, num_requests: int) -> bool:
+    """Return whether an engine has all the blocks that so many requests may ask for: none of them is preempted."""
+    return num_requests * state.block_table.shape[1] < len(state.blocks)
+
+
+@part
+def shortest_step_us(world: World, instance: int, state: State, least_us: int) -> int:
+    """Return what no step is shorter than before one of those that decode ends, while blocks are counted.
+
+    All of them are in each, unless one is preempted. A request that comes and makes that possible has the instance
+    looked at again (``end_of_new_us``).
+    """
+    num = world.fleet.instances[instance].num_in_flight
+    if state.engine[0].settings.latency_kind != BLACKBOX or not has_blocks_for(state, num):
         return least_us
     return max(least_us, blackbox_us(state.latency, 0, state.engine[0].counting.num_decodes))
 
@@ -100,7 +111,7 @@ def end_in_flight_us(state: State) -> int:
 
 
 @phase
-def counted_end_us(state: State, now_us: int, least_us: int) -> int:
+def counted_end_us(world: World, instance: int, state: State, now_us: int, least_us: int) -> int:
     """Return when one of those that run may end, at the soonest, while blocks are counted; FOREVER without any.
 
     It is the time itself if no other request comes before.
@@ -118,7 +129,7 @@ def counted_end_us(state: State, now_us: int, least_us: int) -> int:
         if not ties_with_next(state):  # else another of them may be seen sooner
             r = state.requests[state.running[0]]
             delay_us = min(least_us, output_delay_us(state.latency, r.max_total_tokens - r.num_prompt_tokens))
-        steps_us = (next_end(state) - c.num_scheduled) * shortest_step_us(state, least_us)
+        steps_us = (next_end(state) - c.num_scheduled) * shortest_step_us(world, instance, state, least_us)
         end_us = min(end_us, free_us + steps_us + delay_us)
     return end_us
 
@@ -182,7 +193,7 @@ def next_end_us(world: World, instance: int, time_us: int) -> int:
     end_us = end_of_pending_us(state, now_us, least_us)
     is_counted = world.counted_addresses[instance] != 0
     if is_counted:
-        end_us = min(end_us, counted_end_us(state, now_us, least_us))
+        end_us = min(end_us, counted_end_us(world, instance, state, now_us, least_us))
     to_go_us = least_time_to_go_us(state, least_us, world.loop[0].reads_engines, is_counted)
     if to_go_us < FOREVER:
         first_us = now_us + least_us
@@ -199,6 +210,10 @@ def end_of_new_us(world: World, instance: int, request: int) -> int:
     state, least_us = engine_at(world.engines, instance), world.least_step_us[instance]
     if least_us == 0 or world.loop[0].reads_engines or not is_foreseen(state):
         return 0
+    if world.counted_addresses[instance] != 0:
+        num = world.fleet.instances[instance].num_in_flight
+        if has_blocks_for(state, num - 1) and not has_blocks_for(state, num):
+            return 0
     due_us = world.due_us[(len(world.due_us) >> 1) + instance]
     end_us = state.requests[request].queued_us + least_us + time_to_go_us(state, request, least_us, 0)
     if world.loop[0].has_deadlines and state.deadline_us[request] != NEVER:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim import Blackbox, EngineConfig, LatencyModel, Requests, StepBatch
+from sim.cluster import by_events
 from sim.cluster.cluster_config import ClusterConfig, PipelineLatency, Pool, SnapshotIntervals
 from sim.cluster.cluster_simulation import simulate_cluster
 from sim.cluster.cluster_work import ClusterWork
@@ -27,6 +28,7 @@ from sim.cluster.routing.routing_policies import (
 )
 from sim.cluster.run.beginning import prepare
 from sim.cluster.run.beginning.prepare import new_world
+from sim.config import Record
 from sim.engine.state import columns
 from sim.jit.references import table_of
 from tests.examples import examples, few_or_all
@@ -60,13 +62,21 @@ CHANGES: tuple[dict[str, object], ...] = (
 LATENCY = Blackbox(alpha0=500, alpha2=3, beta0=6000, beta1=20, beta2=30)
 
 
-def looking_at_each_step(work: ClusterWork, config: ClusterConfig) -> ClusterSimulation:
-    """Return a run whose decisions bring every engine to their time, and score each."""
+def looking_at_each_step(
+    work: ClusterWork,
+    config: ClusterConfig,
+    *,
+    record: Record = "none",
+    points: int | None = None,
+    until_us: int | None = None,
+) -> ClusterSimulation:
+    """Return a run whose decisions bring every engine to their time, and score each; blocks are handed out."""
     with pytest.MonkeyPatch.context() as patch:
         none = np.zeros(config.num_instances, np.int64)
         patch.setattr(prepare, "least_steps", lambda *_, **__: none)
         patch.setattr(prepare, "is_searched", lambda *_: False)
-        return simulate_cluster(work, config)
+        patch.setattr(by_events, "counted_addresses", lambda *_, **__: none)
+        return simulate_cluster(work, config, record=record, points=points, until_us=until_us)
 
 
 def mostly_foreseen(pick: Pick) -> LatencyModel:

@@ -32,17 +32,17 @@ def run_until(world: World, instance: int, until_us: int) -> bool:
     if is_rank(world, instance):
         loop.waits_for = run_ranks(world, world.first_rank[instance], world.end_rank[instance], until_us)
         return bool(loop.waits_for == NEVER)
-    address, answer = world.counted_addresses[instance], HANDED_OVER
-    if address != 0:
-        answer = run_engine(address, world.engines, instance, until_us, loop.settles)
-    if answer == HANDED_OVER:
+    while True:  # twice where one that counted its blocks hands over
+        address, flag = world.counted_addresses[instance], loop.settles
+        if address == 0:
+            address, flag = world.run_addresses[instance], world.coalesces[instance]
+        answer = run_engine(address, world.engines, instance, until_us, flag)
+        if answer == NEEDS_ROOM:
+            loop.waits_for = instance
+            return False
+        if answer != HANDED_OVER:
+            return True
         world.counted_addresses[instance] = 0
-        address, coalesces = world.run_addresses[instance], world.coalesces[instance]
-        answer = run_engine(address, world.engines, instance, until_us, coalesces)
-    if answer == NEEDS_ROOM:
-        loop.waits_for = instance
-        return False
-    return True
 
 
 @phase

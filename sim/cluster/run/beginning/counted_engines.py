@@ -1,6 +1,7 @@
 """Which of a cluster's engines count KV blocks instead of handing them out (``sim/engine/counting``).
 
-Those of which nobody learns but when a request ends, and what reports at intervals say of queues and KV usage.
+Those of which nobody learns but when a request ends, and what reports at intervals say of queues and KV usage. With
+several KV cache groups none does: such a run may have to begin anew.
 """
 
 from __future__ import annotations
@@ -35,9 +36,8 @@ def counted_addresses(
     if len(work.requests) >= FEWEST_REQUESTS and not is_watched(config, world.loop):
         for number, (pool, first) in enumerate(zip(config.pools, np.cumsum([0, *counts]), strict=False)):
             state, longest = states[first], world.entries[number]
-            if can_jump(pool, record) and may_be_counted(
-                state, work.requests, is_paced=False, longest=longest
-            ):
+            can_pause = can_jump(pool, record) and len(state.kv_cache_groups) == 0
+            if can_pause and may_be_counted(state, work.requests, is_paced=False, longest=longest):
                 of_pool[number] = address_of_counted_run()
     return np.repeat(of_pool, counts)
 

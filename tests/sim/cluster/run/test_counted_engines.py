@@ -29,6 +29,7 @@ from sim.cluster.run.beginning import counted_engines
 from sim.cluster.run.world import World
 from sim.config import Record
 from sim.engine.state import State, columns
+from sim.kv_cache_groups import KVCacheGroup
 from sim.requests import Int64s
 from tests.examples import few_or_all
 from tests.sim.cluster.run.test_foresight import busy_case, looking_at_each_step
@@ -173,6 +174,9 @@ def test_what_a_run_that_counts_does_not_know_is_not_counted(ways: Ways) -> None
     simulate_cluster(ClusterWork(requests=shared), config)
     simulate_cluster(work, config, record="steps")
     simulate_cluster(work, config, coalesce=False)
+    groups = (KVCacheGroup(kind="full"), KVCacheGroup(kind="sliding", window=16))
+    pool = replace(PLAIN, engine=replace(PLAIN.engine, kv_cache_groups=groups))
+    simulate_cluster(work, replace(config, pools=(pool,)))
     assert ways.began == 0
     simulate_cluster(work, config)
     assert ways.began == 1

@@ -22,6 +22,7 @@ from traces import (
     note_replaced,
     read_trace,
     request_metrics,
+    select_rows,
     sole_owner,
 )
 from traces.workload import answer_decides
@@ -78,6 +79,9 @@ async def _run_loads(
     outcomes: list[Outcome] = []
     for number, (load, there) in enumerate(zip(loads, kept, strict=True), start=1):
         stem = folder / load.name
+        if (lower := over_saturated_below(load, outcomes)) is not None:
+            tell(f"load {number} of {len(loads)}, {load.name}: left out, {lower} was over-saturated")
+            continue
         if there is not None:
             tell(f"load {number} of {len(loads)}, {load.name}: already there")
             outcomes.append(Outcome(load=load, trace=there, observation=None))
@@ -90,16 +94,34 @@ async def _run_loads(
     return outcomes
 
 
+def over_saturated_below(load: ListedLoad, outcomes: Sequence[Outcome]) -> str | None:
+    """Return the name of a load of a lower rate at which the server fell behind, so that it was ended, or None."""
+    for each in outcomes:
+        client, rate = each.trace.header.client, each.load.rate_per_s
+        if (
+            client is not None
+            and client.over_saturated
+            and rate is not None
+            and rate < (load.rate_per_s or 0.0)
+        ):
+            return each.load.name
+    return None
+
+
 def finished_trace(stem: Path, load: ListedLoad) -> Trace | None:
-    """Return the trace at ``stem`` if it is the whole of this very load, else None."""
+    """Return the trace at ``stem`` if it is the whole of this very load, or was over-saturated, else None."""
     try:
         trace = read_trace(stem)
     except TraceError:
         return None
     client = trace.header.client
-    if client is None or not client.finished or client.interrupted or len(trace) != len(load.requests):
+    if client is None or not client.finished or client.interrupted:
         return None
     planned = load.requests
+    if client.over_saturated:
+        planned = select_rows(planned, np.isin(planned.column("request_id"), trace.column("request_id")))
+    if len(trace) != len(planned):
+        return None
     same = all(
         np.array_equal(trace.column(name).to_numpy(), planned.column(name).to_numpy())
         for name in ("request_id", "prefix_length")

@@ -46,6 +46,10 @@ def observe(
     from traces.strict.tell import tell_note
 
     _check_forms(answers, several, files)
+    if record.stop_over_saturated:
+        from observe.judged.over_saturation import check_one_rate
+
+        check_one_rate(workload, has_list=several.is_asked_for and several.sweep_alone is None)
     if limits.keep_warmup and not limits.warmup:
         raise ConfigError("--keep-warmup: needs --warmup (a number of requests, or a time)")
     settings = replace(
@@ -160,6 +164,7 @@ def _settings(
         class_priority=_class_priority(answers.class_priority, answers.class_priorities),
         guided=_guided(answers.guided, answers.guided_frac),
         max_error_frac=record.max_error_rate,
+        stop_over_saturated=record.stop_over_saturated,
         scrape_s=None if period_s is None else _finite(period_s),
         scrapes_vllm=period_s is None and not record.no_scrape,
         scrape_urls=urls,
@@ -199,6 +204,7 @@ def _limits(limits: LimitOptions) -> Limits:
         timeout_s=_finite(limits.timeout),
         stall_timeout_s=_finite(limits.stall_timeout),
         max_concurrency=limits.max_concurrency,
+        prefill_concurrency=limits.prefill_concurrency,
         max_retries=limits.retries,
         max_retry_wait_s=limits.max_retry_wait,
     )

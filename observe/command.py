@@ -143,6 +143,11 @@ def _exit(observation: Observation, *, strict: bool, max_error_frac: float | Non
     """Exit with the outcome's code; return if all is well. ``max_error_frac``: None for 1 %."""
     if observation.interrupted:
         raise typer.Exit(ExitCode.INTERRUPTED)
+    client = observation.trace.header.client
+    if (
+        client is not None and client.over_saturated
+    ):  # its note has been told; what was dropped is no failure to name
+        raise typer.Exit(ExitCode.NEGATIVE)
     most = MOST_FAILED if max_error_frac is None else max_error_frac
     number, num_failed = len(observation.trace), observation.num_failed
     if num_failed > most * number:

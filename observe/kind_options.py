@@ -2,108 +2,64 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from observe.settings import CHOICES, IMAGE_SIDE, INPUTS
-from traces import ConfigError
+from observe.settings import AUDIO_SECONDS, CHOICES, IMAGE_SIDE, INPUTS, VIDEO_FRAMES
 from traces.strict.option_table import option_table
 
 if TYPE_CHECKING:
     from observe.settings import Settings
+    from traces.strict.arguments import Count, Number
 
 REQUESTS = "Requests"
 
 
+def _option(metavar: str, said: str, within: Count | Number | None = None) -> Any:  # noqa: ANN401 - typer's own
+    """Return an option; ``within``: the range of a number."""
+    least, most = (None, None) if within is None else (within.least, within.most)
+    return typer.Option(min=least, max=most, metavar=metavar, help=said, rich_help_panel=REQUESTS)
+
+
+_INPUTS = """\
+With --api embeddings, pooling, classify, rerank or score: N inputs a request, each of --prompt-tokens. Default: 1."""
+_CHOICES = """\
+N answers to each prompt (choices), at temperature 1. Tokens are those of all, gaps between tokens those of the\
+ first."""
+_TOOLS = """\
+Tools that answers may call: the chat API's tools array. Answers then end where the model ends them. Needs --api chat, \
+responses or messages."""
+_IMAGES = """\
+Send the images of the workload as drawn pictures (needs --api chat; extra: images). A token of an image is a square \
+of this side: 28 for Qwen2-VL and Qwen2.5-VL, 32 for Qwen3-VL. Default: as text of as many tokens."""
+_AUDIO = """\
+Send the audio of the workload as drawn sound (needs --api chat). A token is so many seconds of it: 0.04 for \
+Qwen2-Audio and Qwen2.5-Omni, 0.08 for Voxtral. Default: as text of as many tokens."""
+_FRAMES = """\
+Send each video of the workload as N drawn frames (needs --image-side): a square of two frames is a token. Default: as \
+text of as many tokens."""
+
+
 @option_table
 class KindOptions:
-    """How many inputs or answers a request has, its images, and the tools that its answer may call."""
+    """How many inputs or answers a request has, its images and sounds, and the tools that its answer may call."""
 
-    batch_inputs: Annotated[
-        int | None,
-        typer.Option(
-            min=INPUTS.least,
-            max=INPUTS.most,
-            metavar="N",
-            help="With --api embeddings, pooling, classify, rerank or score: N inputs a request, each of "
-            "--prompt-tokens. Default: 1.",
-            rich_help_panel=REQUESTS,
-        ),
-    ] = None
-    n: Annotated[
-        int | None,
-        typer.Option(
-            "--n",
-            min=CHOICES.least,
-            max=CHOICES.most,
-            metavar="N",
-            help="N answers to each prompt (choices), at temperature 1. Tokens are those of all, gaps between tokens "
-            "those of the first.",
-            rich_help_panel=REQUESTS,
-        ),
-    ] = None
-    tools: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="TOOLS.json",
-            help="Tools that answers may call: the chat API's tools array. Answers then end where the model ends them. "
-            "Needs --api chat or responses.",
-            rich_help_panel=REQUESTS,
-        ),
-    ] = None
+    batch_inputs: Annotated[int | None, _option("N", _INPUTS, INPUTS)] = None
+    n: Annotated[int | None, _option("N", _CHOICES, CHOICES)] = None
+    tools: Annotated[Path | None, _option("TOOLS.json", _TOOLS)] = None
     tool_choice: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            help="With --tools: auto, required, none, or the name of one. Default: auto.",
-            rich_help_panel=REQUESTS,
-        ),
+        str | None, _option("TEXT", "With --tools: auto, required, none, or the name of one. Default: auto.")
     ] = None
-
-    image_side: Annotated[
-        int | None,
-        typer.Option(
-            min=IMAGE_SIDE.least,
-            max=IMAGE_SIDE.most,
-            metavar="PIXELS",
-            help="Send the images of the workload as drawn pictures (needs --api chat; extra: images). A token of an "
-            "image is a square of this side: 28 for Qwen2-VL and Qwen2.5-VL, 32 for Qwen3-VL. Default: as text of as "
-            "many tokens.",
-            rich_help_panel=REQUESTS,
-        ),
-    ] = None
+    image_side: Annotated[int | None, _option("PIXELS", _IMAGES, IMAGE_SIDE)] = None
+    audio_seconds: Annotated[float | None, _option("S", _AUDIO, AUDIO_SECONDS)] = None
+    video_frames: Annotated[int | None, _option("N", _FRAMES, VIDEO_FRAMES)] = None
 
     def applied(self, settings: Settings) -> Settings:
         """Return the settings with what these options say. Raises ConfigError for what an API has not."""
-        if self.batch_inputs is not None:
-            settings = replace(settings, num_inputs=self.batch_inputs)
-            if settings.kind.generates:
-                raise ConfigError(
-                    f"--batch-inputs: got --api {settings.api}, expected one that generates nothing"
-                )
-            if settings.texts is not None and self.batch_inputs > 1:
-                raise ConfigError(
-                    "--batch-inputs: cannot be combined with --texts, of which each is a request"
-                )
-        if self.n is not None and self.n > 1:
-            if settings.api not in ("completions", "chat"):
-                raise ConfigError(f"--n: got --api {settings.api}, expected completions or chat")
-            settings = replace(settings, num_choices=self.n)
-        if self.image_side is not None:
-            if settings.api != "chat":
-                raise ConfigError("--image-side: needs --api chat: a completion has no images")
-            if settings.texts is not None:
-                raise ConfigError("--image-side: cannot be combined with --texts, which have no images")
-            settings = replace(settings, image_side=self.image_side)
-        if self.tools is None:
-            if self.tool_choice is not None:
-                raise ConfigError("--tool-choice: needs --tools TOOLS.json")
+        if settings.kind.module is None and all(value is None for value in vars(self).values()):
             return settings
-        if settings.api not in ("chat", "responses"):
-            raise ConfigError(f"--tools: got --api {settings.api}, expected chat or responses")
-        from observe.kinds.tools import read_tools
+        from observe.kinds.asked_of_kind import with_kind_options
 
-        return replace(settings, tools=read_tools(self.tools, choice=self.tool_choice or "auto"))
+        return with_kind_options(settings, **vars(self))

@@ -20,7 +20,7 @@ from observe.preparation import Preparation, Tell, prepare
 from observe.record.live_trace import LiveTrace
 from observe.record.trace_row import Cell
 from observe.run.dispatch import RunFacts
-from observe.run.preflight import need_descriptors
+from observe.run.preflight import need_descriptors, refuse_cap_on_waves
 from observe.run.run_counts import Progress
 from observe.run.wall_clock import WallClock
 from observe.senders.endpoint import parse_endpoint
@@ -37,7 +37,7 @@ from observe.trace_header import (
     server_change,
     with_remarks,
 )
-from traces import VtwinError, sole_owner, stem_of, was_cancelled
+from traces import ConfigError, VtwinError, sole_owner, stem_of, was_cancelled
 from traces.strict.arguments import ANY_TEXT, PATH, TEXT, TRACE, OfClass, takes
 from traces.workload import Api
 
@@ -63,7 +63,9 @@ class ExecutorOpener(Protocol):
 
 
 class RunWatch(Protocol):
-    """Looks at a run under way and may end it. Only of one process."""
+    """Looks at a run under way and may end it. Only of one process. ``has_ended``: it did."""
+
+    has_ended: bool
 
     def begin(self, stop: Callable[[str], None]) -> None:
         """Take what ends the run, with the reason."""
@@ -145,7 +147,6 @@ async def observe_with(
     """Observe with ``settings`` (see ``observe_trace``), shown by ``display``; ``tell`` takes single lines.
 
     ``watch`` sees each outcome, of a run of one process, and may end the run.
-
     With ``handle_signals`` the first SIGINT stops sending and waits for the requests in flight, the second and any
     SIGTERM drop them; requests that had ended are in the trace.
     """
@@ -161,6 +162,7 @@ async def observe_with(
         async with AsyncExitStack() as open_for_the_run:
             path = open_for_the_run.enter_context(_output(output))
             cluster, settings = await _joined(settings, open_for_the_run)
+            watch = _watch(workload, settings, watch)
             ready = await prepare(workload, settings, client, tell=tell)
             if cluster is None:  # each machine has its own
                 need_descriptors(ready.plan, settings)
@@ -237,11 +239,30 @@ async def _observe(
         facts=facts,
         after=after,
     )
-    header = with_remarks(header, (*recorders.write(path), *wall.notes()), clock_name=executor.clock_name)
+    remarks, ended = (*recorders.write(path), *wall.notes()), watch is not None and watch.has_ended
+    is_behind = ended if settings.stop_over_saturated else None
+    header = with_remarks(header, remarks, clock_name=executor.clock_name, over_saturated=is_behind)
     header = recorders.told(
         header, duration_us=facts.duration_ns / 1000, output_tokens=progress.output_tokens
     )
     return _observation(live.finish(secrets.redact_all(header)), progress, facts=facts, executor=executor)
+
+
+def _watch(workload: Trace, settings: Settings, given: RunWatch | None) -> RunWatch | None:
+    """Return what may end the run: what was given, or what sees a server fall behind.
+
+    Raises ConfigError where the load cannot be sent as the settings say.
+    """
+    refuse_cap_on_waves(workload.header.closed_loop, settings)
+    if not settings.stop_over_saturated:
+        return given
+    if given is not None:
+        raise ConfigError(
+            "stop_over_saturated: got a watch beside it, expected one of them: each may end the run"
+        )
+    from observe.judged.over_saturation import over_saturation_watch
+
+    return over_saturation_watch(workload)
 
 
 def open_executor(

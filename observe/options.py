@@ -201,6 +201,17 @@ class LimitOptions:
             rich_help_panel=LIMITS,
         ),
     ] = None
+    prefill_concurrency: Annotated[
+        int | None,
+        typer.Option(
+            min=CONCURRENCY.least,
+            max=CONCURRENCY.most,
+            metavar="N",
+            help="Most requests in prefill: sent, and without a first token. One that is due waits as for "
+            "--max-concurrency.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = None
     retries: Annotated[
         int,
         typer.Option(
@@ -356,6 +367,15 @@ class RecordOptions:
             rich_help_panel=LIMITS,
         ),
     ] = None
+    stop_over_saturated: Annotated[
+        bool,
+        typer.Option(
+            "--stop-over-saturated",
+            help="End a run whose server surely falls behind its rate, with exit code 1; of a --sweep, leave out the "
+            "higher rates.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = False
     slo: Annotated[
         str | None,
         typer.Option(
@@ -491,6 +511,11 @@ class ListOptions:
     ] = False
 
     find: FindOptions = FindOptions()
+
+    @property
+    def sweep_alone(self) -> str | None:
+        """The rates that are observed once each; None: there are no such, or users are swept."""
+        return None if self.repeat is not None or "concurrency" in (self.sweep or "") else self.sweep
 
     @property
     def is_asked_for(self) -> bool:

@@ -25,8 +25,8 @@ from observe.settings import Settings, WarmUp
 from traces import several_engines
 
 if TYPE_CHECKING:
+    from observe.media.sent_media import MediaDrawing
     from observe.plan.local_tokenizer import LocalTokenizer
-    from observe.plan.sent_images import PictureDrawing
     from observe.texts.sent_texts import SentTexts
     from traces import Trace
 
@@ -114,13 +114,18 @@ def _all_notes(
     )
 
 
-def _drawing(settings: Settings, salt: int) -> PictureDrawing | None:
-    """Return how images are drawn, None where they are sent as text."""
-    if settings.image_side is None:
+def _drawing(settings: Settings, salt: int) -> MediaDrawing | None:
+    """Return how images, audio and videos are drawn, None where all are sent as text."""
+    if settings.image_side is None and settings.audio_seconds is None:
         return None
-    from observe.plan.sent_images import PictureDrawing
+    from observe.media.sent_media import MediaDrawing
 
-    return PictureDrawing(side=settings.image_side, salt=salt)
+    return MediaDrawing(
+        side=settings.image_side,
+        audio_seconds=settings.audio_seconds,
+        video_frames=settings.video_frames,
+        salt=salt,
+    )
 
 
 async def _texts(
@@ -159,6 +164,7 @@ def _body_shape(workload: Trace, settings: Settings, server: ServerFacts) -> Bod
     asked_for = frozenset(workload.column("adapter").dropna()) - {""}
     served = frozenset(server.served)
     known = asked_for & served if served else asked_for
+    is_held = settings.tools is None  # an answer that calls a tool ends with the call
     return BodyShape(
         api=settings.api,
         model=server.model,
@@ -167,8 +173,8 @@ def _body_shape(workload: Trace, settings: Settings, server: ServerFacts) -> Bod
         limit_name=settings.kind.limit_name,
         num_inputs=settings.num_inputs,
         num_choices=settings.num_choices,
-        ignore_eos=settings.tools is None,  # an answer that calls a tool ends with the call
-        min_tokens=settings.tools is None,
+        ignore_eos=is_held and "ignore_eos" not in settings.kind.lacks,
+        min_tokens=is_held and "min_tokens" not in settings.kind.lacks,
         guided=_guided_fields(settings, server),
         extra={} if settings.tools is None else settings.tools.fields,
     )
@@ -224,6 +230,8 @@ def _option_notes(plan: SendPlan, settings: Settings, server: ServerFacts) -> tu
     )
     if settings.endpoint.takes_any_certificate:
         notes = (*notes, "the server's certificate is not checked (--insecure)")
+    if lacks := ", ".join(sorted(settings.kind.lacks)):
+        notes = (*notes, f"--api {settings.api} has no {lacks}: answers end where the model ends them")
     number = len(plan.guided_rows)
     if not number:
         return notes

@@ -11,6 +11,7 @@ from typing import Final
 
 from observe.senders.endpoint import Endpoint
 from observe.senders.request_kinds import API, KINDS, RequestKind
+from traces import ConfigError
 from traces.console.cluster_library import ClusterName
 from traces.strict.arguments import ANY_TEXT, PATH, SEED, TEXT, Count, Number, OfClass, check_fields
 from traces.strict.limits import MOST_REQUESTS, MOST_S
@@ -23,6 +24,9 @@ REPEATS: Final = Count(2, 1000)
 GPUS: Final = Count(1, 65_536)
 IMAGE_SIDE: Final = Count(1, 1024)
 """Pixels."""
+AUDIO_SECONDS: Final = Number(0.001, 1)
+"""Of one token."""
+VIDEO_FRAMES: Final = Count(2, 1024)
 INPUTS: Final = Count(1, 10_000)
 CHOICES: Final = Count(1, 128)
 PROBE_RATE: Final = Number(0.001, 100)
@@ -39,12 +43,14 @@ class Limits:
     """When the client gives up or holds back; None: never. ``drain_s``: how long an interrupted run waits.
 
     ``max_retries``: how often a request that failed before its answer began is sent again. ``max_retry_wait_s``: the
-    longest wait before that, whatever Retry-After says.
+    longest wait before that, whatever Retry-After says. ``max_concurrency``: the most requests in flight,
+    ``prefill_concurrency``: of those that have no first token yet.
     """
 
     timeout_s: float | None = None
     stall_timeout_s: float | None = 600.0
     max_concurrency: int | None = None
+    prefill_concurrency: int | None = None
     drain_s: float = 30.0
     max_retries: int = 0
     max_retry_wait_s: float = 60.0
@@ -54,7 +60,12 @@ class Limits:
         if self.stall_timeout_s is not None:
             check_fields(self, stall_timeout_s=TIMEOUT)
         check_fields(self, timeout_s=TIMEOUT, drain_s=SECONDS, max_retry_wait_s=SECONDS)
-        check_fields(self, max_concurrency=CONCURRENCY, max_retries=RETRIES)
+        check_fields(self, max_concurrency=CONCURRENCY, prefill_concurrency=CONCURRENCY, max_retries=RETRIES)
+
+    @property
+    def has_cap(self) -> bool:
+        """Whether a request that is due may have to wait for others."""
+        return self.max_concurrency is not None or self.prefill_concurrency is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,16 +176,17 @@ class Settings:
     does not show a vLLM's metrics, to learn what it accepts. ``probe_rate``: light requests a second beside the load.
     ``events``: record every event's time. ``class_priority``: vLLM's ``priority`` by service class, None: only what the
     trace says. ``guided``: which requests a schema
-    constrains. ``max_error_frac``: stop when more than this share of the last answers failed. ``scrape_s``: how often
+    constrains. ``max_error_frac``: stop when more than this share of the last answers failed, ``stop_over_saturated``:
+    when the server surely falls behind requests that come at one rate. ``scrape_s``: how often
     the server's gauges are recorded; ``scrapes_vllm``: once a second if that is None and ``/metrics`` is vLLM's.
     ``scrape_urls``: further Prometheus endpoints, of which the series that match ``scrape_keep`` are kept.
     ``engine_log``: file that the server logs its steps to. ``tokenizer``:
     tokenizer.json of the served model, for a server that has no ``/tokenize``. ``texts``: what is sent in place of
     drawn prompts. ``num_inputs``: of each request that generates nothing. ``num_choices``: answers to each prompt.
-    ``tools``: what answers may call. ``image_side``: pixels of the square that is a token of an image; None: images are
-    sent as text.
-    ``processes``: how many send; the requests are divided among them before the run. ``machines``: whose workers send
-    in their place, one each. ``gpu``, ``tp``: the server's hardware, for the header; no server reports it.
+    ``tools``: what answers may call. ``image_side``: pixels of the square that is a token of an image;
+    ``audio_seconds``: of sound that are one of audio; ``video_frames``: of each video, beside ``image_side``; None:
+    sent as text. ``processes``: how many send; the requests are divided among them before the run. ``machines``: whose
+    workers send in their place, one each. ``gpu``, ``tp``: the server's hardware, for the header; no server reports it.
     ``command``: for the header, its secrets removed.
     """
 
@@ -191,6 +203,7 @@ class Settings:
     class_priority: Mapping[str, int] | None = None
     guided: GuidedDecoding | None = None
     max_error_frac: float | None = None
+    stop_over_saturated: bool = False
     scrape_s: float | None = None
     scrapes_vllm: bool = False
     scrape_urls: tuple[str, ...] = ()
@@ -199,6 +212,8 @@ class Settings:
     tokenizer: Path | None = None
     texts: TextSource | None = None
     image_side: int | None = None
+    audio_seconds: float | None = None
+    video_frames: int | None = None
     num_inputs: int = 1
     num_choices: int = 1
     tools: ToolUse | None = None
@@ -224,6 +239,11 @@ class Settings:
         check_fields(self, limits=OfClass(("Limits",), "Limits"), warmup=OfClass(("WarmUp",), "a WarmUp"))
         check_fields(self, model=TEXT, gpu=TEXT, command=ANY_TEXT, engine_log=PATH, tokenizer=PATH)
         check_fields(self, salt=SEED, max_error_frac=FRACTION, scrape_s=TIMEOUT, processes=PROCESSES, tp=GPUS)
-        check_fields(
-            self, image_side=IMAGE_SIDE, probe_rate=PROBE_RATE, num_inputs=INPUTS, num_choices=CHOICES
-        )
+        check_fields(self, image_side=IMAGE_SIDE, audio_seconds=AUDIO_SECONDS, video_frames=VIDEO_FRAMES)
+        check_fields(self, probe_rate=PROBE_RATE, num_inputs=INPUTS, num_choices=CHOICES)
+        if self.stop_over_saturated and (self.processes > 1 or self.machines is not None):
+            raise ConfigError("--stop-over-saturated: cannot be combined with --processes, --dask, --ray")
+        if self.limits.prefill_concurrency is not None and not (self.streaming and self.kind.generates):
+            raise ConfigError(
+                "--prefill-concurrency: got answers in one piece, expected streamed ones, whose first token is seen"
+            )

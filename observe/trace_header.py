@@ -94,6 +94,7 @@ def _planned_client(ready: Preparation, settings: Settings, *, executor: Executo
         timeout_s=limits.timeout_s,
         stall_timeout_s=limits.stall_timeout_s,
         max_concurrency=limits.max_concurrency,
+        prefill_concurrency=limits.prefill_concurrency,
         max_retries=limits.max_retries or None,
         max_retry_wait_s=limits.max_retry_wait_s if limits.max_retries else None,
         num_warmup_requests=settings.warmup.num_requests or None,
@@ -183,7 +184,7 @@ def _client_of_run(
     done = replace(
         client,
         **(_counts(executor.answer_counts) if settings.kind.generates else {}),
-        num_held_back=progress.num_held_back if settings.limits.max_concurrency else None,
+        num_held_back=progress.num_held_back if settings.limits.has_cap else None,
         num_retried=progress.num_retried if settings.limits.max_retries else None,
         in_flight_asked=asked_in_flight(ready.plan),
         in_flight_mean=progress.mean_in_flight,
@@ -208,10 +209,13 @@ def _client_of_run(
     return with_lateness(done)
 
 
-def with_remarks(header: Header, remarks: Sequence[str], *, clock_name: str) -> Header:
-    """Return ``header`` with remarks added to the client's, and the final source of the stamps."""
+def with_remarks(
+    header: Header, remarks: Sequence[str], *, clock_name: str, over_saturated: bool | None
+) -> Header:
+    """Return ``header`` with remarks added to the client's, the final source of the stamps, and how the run ended."""
     assert header.client is not None  # noqa: S101  first_header made it
-    client = replace(header.client, clock=clock_name, notes=(*header.client.notes, *remarks))
+    notes = (*header.client.notes, *remarks)
+    client = replace(header.client, clock=clock_name, over_saturated=over_saturated, notes=notes)
     return replace(header, client=client)
 
 
@@ -316,12 +320,16 @@ def _each_lost(processes: Sequence[ProcessInfo]) -> tuple[str, ...]:
 
 def _about_processes(processes: Sequence[ProcessInfo], settings: Settings) -> tuple[str, ...]:
     """Return notes on how several processes sent the load differently from one."""
-    number, cap = len(processes), settings.limits.max_concurrency
+    number, limits = len(processes), settings.limits
+    caps = {"max": limits.max_concurrency, "prefill": limits.prefill_concurrency}
     said: list[str] = []
     if number and number < settings.processes:
         said.append(f"{number} of {settings.processes} processes had requests to send")
-    if number and cap is not None:
-        said.append(f"--max-concurrency {cap} was divided among {number} processes")
+    said += [
+        f"--{of}-concurrency {cap} was divided among {number} processes"
+        for of, cap in caps.items()
+        if number and cap is not None
+    ]
     return tuple(said)
 
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Generator, Iterator
 from itertools import islice
 
 import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
-from tests.examples import THOROUGH
+from tests.examples import THOROUGH, few_or_all
 
-settings.register_profile(
-    "suite", deadline=None
-)  # a busy machine takes a second for what takes a millisecond
+# A busy machine takes a second for what takes a millisecond.
+settings.register_profile("suite", deadline=None, max_examples=few_or_all(30, 100))
 settings.load_profile("suite")
 
 if not THOROUGH:
@@ -28,6 +28,10 @@ if not THOROUGH:
 # One thread of BLAS in each worker, and in what it starts: the threads of four workers spin while they wait for each
 # other, three quarters of the CPU time of a comparison. It must be said before numpy is imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+CPU_S = "cpu_s"
+MANY_CPU_S = 2.0
+"""A test that takes more is listed at the end; CONTRIBUTING.md says what makes tests cheap."""
 
 LONG = (
     ("tests/docs/test_docs.py",),
@@ -64,6 +68,37 @@ def pytest_collection_finish() -> None:
     """Let Python's collector of unused objects pass over the suite itself, two million objects that stay in use."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Keep what a test's call took of this process' CPU time, for the list at the end."""
+    before_s = time.process_time()
+    try:
+        return (yield)
+    finally:
+        item.user_properties.append((CPU_S, time.process_time() - before_s))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List the tests whose calls took more than ``MANY_CPU_S``: a list, for a slow machine takes longer."""
+    reports = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
+    took = {report.nodeid: dict(report.user_properties).get(CPU_S, 0.0) for report in reports}
+    long = sorted(((cpu_s, name) for name, cpu_s in took.items() if cpu_s > MANY_CPU_S), reverse=True)
+    if long:
+        terminalreporter.write_sep("=", f"{len(long)} tests took more than {MANY_CPU_S:g} CPU s of their own")
+        for cpu_s, name in long:
+            terminalreporter.write_line(f"{cpu_s:.1f} s {name}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kept_commands() -> Iterator[None]:
+    """Each command is made once for all calls of `vtwin.main` in this process."""
+    from tests.kept_commands import keep_commands  # it imports numpy, which reads what is set above
+
+    with pytest.MonkeyPatch.context() as patch:
+        keep_commands(patch)
+        yield
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_imports import PACKAGES, ROOT, sources_of
+from tests.test_imports import PACKAGES, ROOT, import_nodes, sources_of
 
 OPEN = (
     *("traces.strict", "traces.console", "traces.facts", "traces.pages"),
@@ -20,7 +20,7 @@ OPEN = (
 
 def past_a_door(source: str, *, package: str) -> Iterator[str]:
     """Yield what a module of ``package`` imports from another package other than by a door or from an open room."""
-    for node in ast.walk(ast.parse(source)):
+    for node in import_nodes(source):
         if isinstance(node, ast.ImportFrom):
             if _is_foreign(str(node.module), package):
                 yield from (

@@ -6,6 +6,7 @@ import ast
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -91,14 +92,25 @@ ARRAY_FILES = {"tofile", "dump"}
 """And of its arrays."""
 
 
+@cache
+def import_nodes(source: str) -> tuple[ast.Import | ast.ImportFrom | ast.Call, ...]:
+    """Return every statement and call of ``source`` that imports, inside functions too; read once for all tests."""
+    return tuple(
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        or (isinstance(node, ast.Call) and _called_name(node) in {"import_module", "__import__"})
+    )
+
+
 def imported_modules(source: str, *, package: str) -> Iterator[str]:
     """Yield the dotted name of every module that ``source`` imports, inside functions too."""
-    for node in ast.walk(ast.parse(source)):
+    for node in import_nodes(source):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield package if node.level else str(node.module)
-        elif isinstance(node, ast.Call) and _called_name(node) in {"import_module", "__import__"}:
+        else:
             yield from (arg.value for arg in node.args[:1] if isinstance(arg, ast.Constant))
 
 
@@ -263,14 +275,14 @@ def modules_of(room: str, *, root: Path = ROOT) -> dict[str, Path]:
 def imports_of(source: str, *, known: Mapping[str, Path]) -> set[str]:
     """Return which of the ``known`` modules a source names in an import."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in import_nodes(source):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports are absolute here"
             names = {f"{node.module}.{alias.name}" for alias in node.names}
             found |= {name if name in known else str(node.module) for name in names}
-        elif isinstance(node, ast.Call) and _called_name(node) in {"import_module", "__import__"}:
+        else:
             found |= {str(arg.value) for arg in node.args[:1] if isinstance(arg, ast.Constant)}
     return found & set(known)
 

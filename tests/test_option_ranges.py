@@ -39,7 +39,11 @@ BASES: dict[str, list[str]] = {
     "run": LOAD,
     "replay": ["t", "--config", "twin.yaml"],
     "capacity": SEARCH,
-    "tune": SEARCH,
+    "tune": [
+        *SEARCH,
+        *("--set", "engine.max_num_seqs=8,16", "--set", "engine.max_num_batched_tokens=512"),
+        *("--set", "engine.enable_chunked_prefill=true"),
+    ],
     "rollouts": ["--config", "twin.yaml", "--batch", "2", "--samples", "2", "--output-tokens", "5"],
     "sweep": ["grid.yaml", "--output", "table.parquet"],
     "calibrate": ["t", "--config", "twin.yaml", "--report", "report"],

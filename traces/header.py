@@ -109,6 +109,7 @@ class ClientInfo:
     ``niceness``: of the threads that sent, None the ordinary one. ``num_inputs``: of each request that generates
     nothing; ``num_choices``: answers to each prompt, None one; ``tools``: the file of those that answers may call.
     ``finished`` is false during the run, and if it was cut short: by a user (``interrupted``) or a killed client.
+    ``over_saturated``: whether the client ended it because the server fell behind; None: it did not look.
     """
 
     clock: str | None = None
@@ -128,6 +129,7 @@ class ClientInfo:
     timeout_s: float | None = None
     stall_timeout_s: float | None = None
     max_concurrency: int | None = None
+    prefill_concurrency: int | None = None
     num_held_back: int | None = None
     max_retries: int | None = None
     max_retry_wait_s: float | None = None
@@ -158,6 +160,7 @@ class ClientInfo:
     reason: str | None = None
     finished: bool | None = None
     interrupted: bool | None = None
+    over_saturated: bool | None = None
     notes: tuple[str, ...] = ()
 
     @property

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from observe.capacity.judged_step import THROUGHPUT, TOO_SHORT
 from observe.capacity.live_steps import FEWEST_REQUESTS
+from observe.judged.judged_step import THROUGHPUT, TOO_SHORT
 from traces import shown_time, tool_version
 
 if TYPE_CHECKING:
-    from observe.capacity.criteria import Criterion
     from observe.capacity.live_steps import LiveStep
     from observe.capacity.rate_search import FoundRate
+    from observe.judged.criteria import Criterion
 
 SCHEMA_VERSION = 1
 

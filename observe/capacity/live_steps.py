@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from observe.capacity.judged_step import judge
 from observe.capacity.rate_search import SeenStep
-from observe.capacity.step_watch import answers_of
+from observe.judged.judged_step import judge
+from observe.judged.step_watch import answers_of
 from traces import ConfigError, prompt_tokens, read_trace, request_metrics
 from traces.workload import as_sent, seed_of, trace_from_options
 
 if TYPE_CHECKING:
-    from observe.capacity.criteria import Criterion
+    from observe.judged.criteria import Criterion
     from traces import Trace
     from traces.workload import WorkloadOptions
 

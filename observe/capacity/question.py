@@ -12,7 +12,6 @@ from lazy_dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from observe.capacity.criteria import FAILED, Criterion, criteria_of
 from observe.capacity.live_capacity import LiveCapacity
 from observe.capacity.live_steps import (
     LiveStep,
@@ -24,7 +23,8 @@ from observe.capacity.live_steps import (
 )
 from observe.capacity.page import page_of
 from observe.capacity.rate_search import NextRate, RateSearch
-from observe.capacity.step_watch import StepWatch
+from observe.judged.criteria import FAILED, Criterion, criteria_of
+from observe.judged.step_watch import StepWatch
 from observe.observation import Observation, observe_with
 from observe.settings import FRACTION, NO_WARM_UP, Limits
 from observe.settings import PRECISION as PRECISIONS

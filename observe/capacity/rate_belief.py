@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from observe.capacity.criteria import Criterion
-    from observe.capacity.judged_step import StepVerdict
+    from observe.judged.criteria import Criterion
+    from observe.judged.judged_step import StepVerdict
 
 Floats = NDArray[np.float64]
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from lazy_dataclasses import dataclass
 from typing import Final
 
-from observe.capacity.criteria import Criterion
-from observe.capacity.judged_step import GROWN, StepVerdict
 from observe.capacity.rate_belief import Belief, RatePrior, believe
+from observe.judged.criteria import Criterion
+from observe.judged.judged_step import GROWN, StepVerdict
 
 MOST_STEPS: Final = 8
 FINEST: Final = 0.03

@@ -42,11 +42,12 @@ _MOST_AT_ONCE = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedLoad:
-    """One run of a list: its name, which is its trace's, what is sent, and why."""
+    """One run of a list: its name, which is its trace's, what is sent, and why; ``rate_per_s``: of a swept rate."""
 
     name: str
     requests: Trace
     purpose: str
+    rate_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +69,12 @@ def sweep_loads(options: WorkloadOptions, text: str) -> list[ListedLoad]:
     from traces.workload import sweep_options
 
     return [
-        ListedLoad(name=f"{what}-{value:g}", requests=_requests(variant), purpose=f"{what} {value:g}")
+        ListedLoad(
+            name=f"{what}-{value:g}",
+            requests=_requests(variant),
+            purpose=f"{what} {value:g}",
+            rate_per_s=variant.rate,
+        )
         for what, value, variant in sweep_options(options, text)
     ]
 

@@ -9,7 +9,7 @@ import orjson
 from observe.plan.prompts import COMMON_WORDS, Prompts, TokenPrompts, WordPrompts
 from observe.plan.request_body import COMPLETION_LIMIT, BodyShape
 from observe.response.stated_values import token_count
-from observe.senders.request_kinds import KINDS
+from observe.senders.request_kinds import KINDS, AsCompletion
 from observe.server.http_client import ServerClient, WholeAnswer
 from traces import ConfigError
 from traces.workload import Api
@@ -197,7 +197,7 @@ async def _prompt_tokens(client: ServerClient, num_words: int, *, api: Api, mode
         if answer.status not in (400, 422) or COMPLETION_LIMIT not in answer.excerpt():
             break
     client.refuse(kind.path, answer)
-    return _usage(answer)
+    return _usage(answer, shape.as_completion)
 
 
 def _sample_text(num_words: int) -> str:
@@ -205,12 +205,10 @@ def _sample_text(num_words: int) -> str:
     return " ".join((_ANCHOR, *(COMMON_WORDS * repeats)[:num_words]))
 
 
-def _usage(answer: WholeAnswer) -> int | None:
-    usage = answer.json().get("usage")
-    if not isinstance(usage, dict):
-        return None
-    names = ("prompt_tokens", "input_tokens", "total_tokens")  # the last: of answers without output
-    return next((count for name in names if (count := token_count(usage.get(name))) is not None), None)
+def _usage(answer: WholeAnswer, as_completion: AsCompletion | None) -> int | None:
+    said = answer.json() if as_completion is None else as_completion(answer.json())
+    usage = said.get("usage") if isinstance(said, dict) else None
+    return token_count(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
 
 
 def _common_prefix(first: list[int], second: list[int]) -> int:

@@ -14,7 +14,7 @@ from traces import chained, own_hashes, prompt_tokens
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from observe.plan.sent_images import SentImages
+    from observe.media.sent_media import SentMedia
     from traces import HashChains, Trace
 
 
@@ -65,16 +65,16 @@ class PromptParts:
 
 
 def prompt_parts(
-    trace: Trace, extends_row: Mapping[int, int], images: SentImages | None = None
+    trace: Trace, extends_row: Mapping[int, int], media: SentMedia | None = None
 ) -> tuple[PromptParts, tuple[str, ...]]:
     """Return the parts of each row's prompt, and a note on changes.
 
     Equal hashes are equal content, as far as a block reaches; the text behind the hashed blocks is the request's own.
-    ``extends_row``: rows that build on the answer to another. ``images``: pictures, whose tokens are no text.
+    ``extends_row``: rows that build on the answer to another. ``media``: drawn parts, whose tokens are no text.
     """
     totals = prompt_tokens(trace)
-    if images is not None:
-        totals = totals - np.array([images.num_tokens(row) for row in range(len(trace))], np.int64)
+    if media is not None:
+        totals = totals - np.array([media.num_tokens(row) for row in range(len(trace))], np.int64)
     empty = int(np.count_nonzero(totals < 1))
     notes = (f"{empty} prompts of 0 tokens are sent as 1 token",) if empty else ()
     names, shared = trace.cells("prefix_group"), trace.cells("prefix_length").values

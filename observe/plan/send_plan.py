@@ -16,13 +16,14 @@ from observe.plan.prompts import Prompts, num_tokens
 from observe.plan.request_body import BodyShape
 from observe.plan.unsent import unsent_notes
 from observe.senders.exchange import one_line
+from observe.senders.request_kinds import KINDS
 from traces import TraceError, has_tree
 from traces.workload import as_sent
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from observe.plan.sent_images import PictureDrawing, SentImages
+    from observe.media.sent_media import MediaDrawing, SentMedia
     from traces import ClosedLoop, Trace
 
 PREBUILD_BYTES = 256 << 20
@@ -68,7 +69,7 @@ class SendPlan:
     cuts: Mapping[int, CutAfter]
     notes: tuple[str, ...]
     texts: Sequence[bytes] | None = None
-    images: SentImages | None = None
+    media: SentMedia | None = None
     built: dict[int, bytes] = field(default_factory=dict)
 
     @property
@@ -133,7 +134,7 @@ class SendPlan:
         if self.texts is not None:
             return self.texts[index]
         drawn = self.prompts.render(self.parts.of(index))
-        return drawn if self.images is None else self.images.prompt(index, drawn)
+        return drawn if self.media is None else self.media.prompt(index, drawn)
 
     def prefix_tokens(self, index: int) -> int:
         """Return how many of the tokens of row ``index`` are those of its prefix group."""
@@ -164,13 +165,14 @@ def make_plan(
     class_priority: Mapping[str, int] | None = None,
     guided_rows: frozenset[int] = frozenset(),
     texts: Sequence[bytes] | None = None,
-    drawing: PictureDrawing | None = None,
+    drawing: MediaDrawing | None = None,
 ) -> SendPlan:
     """Return the plan that sends every row of ``trace``; ``class_priority``: of a row that states no priority.
 
     A row of a workload is sent with its requested lengths (``as_sent``), a row with a status again with its measured
-    ones. ``texts``: what each row sends, in place of a drawn prompt. ``drawing``: how its images are drawn; None: they
-    are sent as text. Raises TraceError for a trace without requests, or with a row whose output length is not given.
+    ones. ``texts``: what each row sends, in place of a drawn prompt. ``drawing``: how its images and sounds are drawn;
+    None: they are sent as text. Raises TraceError for a trace without requests, or with a row whose output length is
+    not given.
     """
     if len(trace) == 0:
         raise TraceError("trace: got no requests, expected at least one")
@@ -178,9 +180,9 @@ def make_plan(
     chains, waits_for = chains_of(trace), waits_of(trace)
     extends_row = rounds_that_extend(trace, chains)
     due = _due_us(trace, chains, waits_for)
-    trace, images = _with_images(trace, drawing, extends_row)
-    parts, notes = prompt_parts(trace, extends_row, images)
-    unsent = unsent_notes(trace, due_us=due, shape=shape, guided_rows=guided_rows, images=images)
+    trace, media = _with_media(trace, drawing, extends_row)
+    parts, notes = prompt_parts(trace, extends_row, media)
+    unsent = unsent_notes(trace, due_us=due, shape=shape, guided_rows=guided_rows, media=media)
     plan = SendPlan(
         trace=trace,
         due_us=due,
@@ -194,12 +196,12 @@ def make_plan(
         parts=parts,
         models=_requested_models(trace),
         headers=gateway_headers(trace),
-        priorities=_priorities(trace, class_priority),
+        priorities=_priorities(trace, class_priority, shape),
         guided_rows=guided_rows,
         deadline_us=_ints(trace.column("deadline_us")),
         cuts=_cuts(trace),
         texts=texts,
-        images=images,
+        media=media,
         notes=(*dropped, *notes, *unsent),
     )
     prebuild(plan, prebuild_bytes)
@@ -235,7 +237,9 @@ def gateway_headers(trace: Trace) -> list[tuple[tuple[str, str], ...]]:
     return rows
 
 
-def _priorities(trace: Trace, of_class: Mapping[str, int] | None) -> list[int | None]:
+def _priorities(trace: Trace, of_class: Mapping[str, int] | None, shape: BodyShape) -> list[int | None]:
+    if "priority" in KINDS[shape.api].lacks:
+        return [None] * len(trace)
     stated = _ints(trace.column("vllm_priority"))
     if of_class is None:
         return stated
@@ -260,16 +264,16 @@ def _without_unsendable(trace: Trace) -> tuple[Trace, tuple[str, ...]]:
     )
 
 
-def _with_images(
-    trace: Trace, drawing: PictureDrawing | None, extends_row: Mapping[int, int]
-) -> tuple[Trace, SentImages | None]:
-    """Return the trace with the images that are sent at their places, and the images; a later round sends none."""
+def _with_media(
+    trace: Trace, drawing: MediaDrawing | None, extends_row: Mapping[int, int]
+) -> tuple[Trace, SentMedia | None]:
+    """Return the trace with the images that are sent at their places, and all parts; a later round sends none."""
     if drawing is None:
         return trace.without_columns("images"), None
-    from observe.plan.sent_images import images_to_send, with_sent_images
+    from observe.media.sent_media import media_to_send, with_sent_images
 
-    images = images_to_send(trace, drawing, without=extends_row)
-    return with_sent_images(trace, images), images
+    media = media_to_send(trace, drawing, without=extends_row)
+    return with_sent_images(trace, media), media
 
 
 def _due_us(

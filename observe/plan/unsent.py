@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from observe.plan.request_body import BodyShape
 
 if TYPE_CHECKING:
-    from observe.plan.sent_images import SentImages
+    from observe.media.sent_media import SentMedia
     from traces import Trace
 
-_MODALITIES = ("image_tokens", "audio_tokens", "video_tokens")
+_MODALITIES: Final = ("image", "audio", "video")
 
 
 def unsent_notes(
@@ -22,12 +22,12 @@ def unsent_notes(
     due_us: Sequence[int | None],
     shape: BodyShape,
     guided_rows: frozenset[int],
-    images: SentImages | None,
+    media: SentMedia | None,
 ) -> tuple[str, ...]:
     """Return a line for every column whose values are not sent as they stand, with the number of requests."""
     return (
         *_model_notes(trace, shape),
-        *_modality_notes(trace, images=images),
+        *_modality_notes(trace, media),
         *_counted(
             int((trace.column("reason_ratio") > 0).fillna(False).sum()),
             "a reason_ratio: their output is sent as ordinary output",
@@ -69,18 +69,15 @@ def _model_notes(trace: Trace, shape: BodyShape) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _modality_notes(trace: Trace, *, images: SentImages | None) -> tuple[str, ...]:
-    """Return how many requests have what is sent as text, and how many pictures."""
-    has_any = np.logical_or.reduce(
-        [(trace.column(name) > 0).fillna(False).to_numpy(dtype=bool) for name in _MODALITIES]
-    )
-    pictured = [] if images is None else list(images.of_row)
-    has_any[pictured] = False
-    number = int(has_any.sum())
-    return (
-        *_counted(number, "image, audio or video tokens: sent as as many tokens of text"),
-        *_counted(len(pictured), "images, sent as drawn pictures behind the text"),
-    )
+def _modality_notes(trace: Trace, media: SentMedia | None) -> tuple[str, ...]:
+    """Return how many requests have what is sent as text, and how many what is drawn."""
+    as_text = np.zeros(len(trace), dtype=bool)
+    for name in _MODALITIES:
+        has_any = (trace.column(f"{name}_tokens") > 0).fillna(False).to_numpy(dtype=bool)
+        has_any[[] if media is None else media.rows(name)] = False
+        as_text |= has_any
+    said = _counted(int(as_text.sum()), "image, audio or video tokens: sent as as many tokens of text")
+    return (*said, *(() if media is None else media.notes))
 
 
 def _unguided(trace: Trace, guided_rows: frozenset[int]) -> int:

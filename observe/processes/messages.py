@@ -113,7 +113,10 @@ def packed(message: Command | Answer) -> bytes:
 
 
 async def receive(reader: asyncio.StreamReader) -> object:
-    """Return the next message, None if the other end is gone, in mid-message or between two."""
+    """Return the next message, None if the other end is gone, in mid-message or between two.
+
+    An end that says what is no message is as good as gone.
+    """
     try:
         length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES))
         body = bytearray()
@@ -121,5 +124,8 @@ async def receive(reader: asyncio.StreamReader) -> object:
             body += await reader.readexactly(min(length - len(body), _BUFFER))
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
-    message: object = pickle.loads(body)  # noqa: S301  from our own child or parent, see above
-    return message
+    try:
+        message: object = pickle.loads(body)  # noqa: S301  from our own child or parent, see above
+    except Exception:  # pickle raises whatever the bytes make it raise
+        return None
+    return message if isinstance(message, Command | Answer) else None

@@ -57,10 +57,10 @@ def split_evenly(total: int, number: int) -> list[int]:
     return [total // number + (place < total % number) for place in range(number)]
 
 
-def partition_cap(cap: int | None, number: int) -> list[int | None]:
+def partition_cap(cap: int | None, number: int, *, option: str) -> list[int | None]:
     """Return each process's part of a cap on concurrency. Raises ConfigError if one would be left with none."""
     if cap is None:
         return [None] * number
     if cap < number:
-        raise ConfigError(f"--max-concurrency: got {cap}, expected at least one per process ({number})")
+        raise ConfigError(f"{option}: got {cap}, expected at least one per process ({number})")
     return [*split_evenly(cap, number)]

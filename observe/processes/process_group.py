@@ -164,7 +164,14 @@ class ProcessGroup:
         self.lead_ns = _LEAD_NS if members_of is None else _LEAD_OF_MACHINES_NS
         shares = partition_plan(plan, settings.processes)
         self._workers = [WorkerProcess(each) for each in shares] if members_of is None else members_of(shares)
-        self._caps = partition_cap(settings.limits.max_concurrency, len(self._workers))
+        limits, number = settings.limits, len(self._workers)
+        self._caps = list(
+            zip(
+                partition_cap(limits.max_concurrency, number, option="--max-concurrency"),
+                partition_cap(limits.prefill_concurrency, number, option="--prefill-concurrency"),
+                strict=True,
+            )
+        )
         self._sum = ProgressTotals(progress, len(self._workers))
         self._interrupted = False
         self._stopped: str | None = None
@@ -201,8 +208,8 @@ class ProcessGroup:
         for line in await asyncio.gather(*(member.start() for member in self._workers)):
             if line is not None:
                 self._tell(line)
-        for member, cap in zip(self._workers, self._caps, strict=True):
-            limits = replace(self._settings.limits, max_concurrency=cap)
+        for member, (cap, in_prefill) in zip(self._workers, self._caps, strict=True):
+            limits = replace(self._settings.limits, max_concurrency=cap, prefill_concurrency=in_prefill)
             job = ChildJob(
                 plan=plan_without_bodies,
                 share=member.share,

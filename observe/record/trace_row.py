@@ -94,10 +94,19 @@ def outcome_cells(
         "cancel_time_us": since_start(request.end_ns) if is_cancelled(failure) else None,
         "visible_first_time_us": since_start(reading.visible_first) if reading.reasoning_tokens else None,
         "num_tool_calls": reading.num_tool_calls or None,
+        **_image_cells(plan, request.row, reading.server_input_tokens),
         **_http_cells(exchange),
         **_stream_cells(reading),
         **_session_cells(request, reading, plan=plan, start_ns=start_ns),
     }
+
+
+def _image_cells(plan: SendPlan, row: int, counted: int | None) -> dict[str, Cell]:
+    """Return where the images stand in a prompt that the server counts shorter than it was meant to be."""
+    if plan.media is None or counted is None:
+        return {}
+    meant = plan.num_prompt_tokens(row) + plan.media.num_tokens(row)
+    return {"images": plan.media.placed_images(row, counted)} if counted < meant else {}
 
 
 def _http_cells(exchange: Exchange) -> dict[str, Cell]:

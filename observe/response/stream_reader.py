@@ -269,7 +269,7 @@ class StreamReader:
                 self._fault = self._fault or self._quoted(said)
                 return
             event = said
-            self._finish_reason = self._text(event, "finish_reason")
+            self._finish_reason = self._text(event, "finish_reason") or self._finish_reason
         if "error" in event or event.get("object") == "error":
             self._fault = self._fault or self._quoted(error_message(event))
         self._stamps.append(stamp)

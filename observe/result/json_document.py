@@ -56,7 +56,7 @@ class ClientSummary(TypedDict):
     a late client have the time of their last event; empty where it kept up.
 
     ``rate_per_s``: the rate asked for, ``rate_asked_per_s``: that of the times drawn for it, or of those that were due
-    before the run was cut short.
+    before the run was cut short. ``over_saturated``: whether the client ended it, as the server fell behind.
     """
 
     verdict: ClientWord
@@ -70,6 +70,7 @@ class ClientSummary(TypedDict):
     gap_cv_asked: float | None
     gap_cv_achieved: float | None
     peak_in_flight: int | None
+    over_saturated: bool | None
     num_connections: int | None
     dispatch_lag_us: dict[str, float]
     own_lag_us: dict[str, float]
@@ -274,6 +275,7 @@ def _client(trace: Trace) -> ClientSummary:
         gap_cv_asked=client.gap_cv_asked,
         gap_cv_achieved=client.gap_cv_achieved,
         peak_in_flight=client.peak_in_flight,
+        over_saturated=client.over_saturated,
         num_connections=client.num_connections,
         dispatch_lag_us=dict(client.dispatch_lag_us),
         own_lag_us=dict(client.own_lag_us),

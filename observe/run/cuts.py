@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from observe.plan.send_plan import CutAfter
 from observe.response.stream_reader import StreamReader
@@ -26,7 +27,10 @@ async def send_until_cut(
     """
     reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     if cut.tokens is not None:
-        exchange.watch = _TokenWatch(cut.tokens, reached, StreamReader(as_completion=as_completion))
+        reader = StreamReader(as_completion=as_completion)
+        exchange.watch = TokenWatch(
+            cut.tokens, lambda: reached.set_result(None), reader, beside=exchange.watch
+        )
     sending = asyncio.create_task(sender.send(exchange))
     try:
         await _until_cut(sending, reached, exchange, cut, clock=clock)
@@ -62,16 +66,32 @@ async def _until_cut(
         await asyncio.wait([sending, reached], timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
 
 
-class _TokenWatch:
-    """Reads an answer as it comes, and says when so many tokens of it were there."""
+class TokenWatch:
+    """Reads an answer as it comes, and calls ``reached`` once, when so many tokens of it are there.
 
-    def __init__(self, tokens: int, reached: asyncio.Future[None], reader: StreamReader) -> None:
+    ``beside``: another watch of the same answer.
+    """
+
+    def __init__(
+        self,
+        tokens: int,
+        reached: Callable[[], None],
+        reader: StreamReader,
+        *,
+        beside: Callable[[bytes, int], None] | None = None,
+    ) -> None:
         self._tokens = tokens
         self._reached = reached
-        self._reader = reader
+        self._reader: StreamReader | None = reader
+        self._beside = beside
 
     def __call__(self, blob: bytes, stamp: int) -> None:
         """Take the bytes of one read."""
+        if self._beside is not None:
+            self._beside(blob, stamp)
+        if self._reader is None:
+            return
         self._reader.take(blob, stamp)
-        if self._reader.num_tokens_so_far >= self._tokens and not self._reached.done():
-            self._reached.set_result(None)
+        if self._reader.num_tokens_so_far >= self._tokens:
+            self._reader = None
+            self._reached()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from itertools import islice, pairwise
 from lazy_dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from observe.plan.chains import Chain
 from observe.plan.conversations import Conversation, Replies
@@ -21,6 +22,9 @@ from observe.run.timeouts import overdue_reason
 from observe.senders.exchange import Clock, Exchange, Held, LastPoll, Sender, answer_limit, monotonic_ns
 from observe.senders.retry import is_retryable, pause_s
 from observe.settings import Limits
+
+if TYPE_CHECKING:
+    from observe.run.places import CappedPlaces
 
 _TICK_S = 0.02
 """How often the loop's own lateness is sampled; every fifth time the timeouts are checked."""
@@ -77,7 +81,7 @@ class LoadRun:
         self._clock = clock
         self.replies = Replies()
         self._pacer = Pacer(clock=clock)
-        self._slots = asyncio.Semaphore(limits.max_concurrency) if limits.max_concurrency else None
+        self._places = _places(limits, clock, plan)
         self._no_more = asyncio.Event()
         self._in_flight: dict[asyncio.Task[None], SentRequest] = {}
         self._in_flight_counter = InFlightCounter(progress)
@@ -169,7 +173,7 @@ class LoadRun:
             body = self._plan.take_body(row)
             due_ns = self._planned_ns(row)
             await self._pacer.until(due_ns)
-            held_until_ns = max(await self._take_slot(due_ns), held_until_ns)
+            held_until_ns = max(await self._take_place(row, due_ns), held_until_ns)
             task, request = self._launch(row, body, due_ns=due_ns, ready_ns=held_until_ns)
             if len(chain) > 1:
                 self._dispatch(self._converse(chain, task, request))
@@ -185,7 +189,7 @@ class LoadRun:
             is_paced = self._plan.due_us[row] is not None
             due_ns = self._planned_ns(row) if is_paced else free_ns + self._plan.think_us[row] * 1000
             await self._pacer.until(due_ns)
-            ready_ns = await self._take_slot(due_ns)
+            ready_ns = await self._take_place(row, due_ns)
             task, request = self._launch(row, body, due_ns=due_ns, ready_ns=ready_ns, is_paced=is_paced)
             free_ns = await self._converse(chain, task, request)
 
@@ -205,7 +209,7 @@ class LoadRun:
             answered_ns = request.end_ns or self._clock()
             due_ns = max(self._planned_ns(row), answered_ns + self._plan.think_us[row] * 1000)
             await self._pacer.until(due_ns)
-            ready_ns = await self._take_slot(due_ns)
+            ready_ns = await self._take_place(row, due_ns)
             task, request = self._launch(row, body, due_ns=due_ns, ready_ns=ready_ns, is_paced=False)
             request.input_tokens = num_tokens
         await asyncio.wait([task])
@@ -236,13 +240,13 @@ class LoadRun:
 
     async def _send_at(self, row: int, *, due_ns: int, is_paced: bool) -> int:
         """Send a row at its time; return when its answer was there. Its prompt is made just before, and not kept."""
-        if self._slots is None:
+        if self._places is None:
             await self._pacer.until(due_ns - _MAKE_AHEAD_NS)
             body, ready_ns = self._plan.take_body(row), due_ns
             await self._pacer.until(due_ns)
         else:  # it may wait long: no prompt is made before that
             await self._pacer.until(due_ns)
-            ready_ns = await self._take_slot(due_ns)
+            ready_ns = await self._take_place(row, due_ns)
             body = self._plan.take_body(row)
         task, request = self._launch(row, body, due_ns=due_ns, ready_ns=ready_ns, is_paced=is_paced)
         await asyncio.wait([task])
@@ -266,15 +270,9 @@ class LoadRun:
         """Return the row's own time; of one that has none, the run's start."""
         return self._start_ns + (self._plan.due_us[row] or 0) * 1000
 
-    async def _take_slot(self, due_ns: int) -> int:
-        """Wait until the cap releases one more; return when it did: the delay is the cap's, not the client's."""
-        if self._slots is None:
-            return due_ns
-        if not self._slots.locked():
-            await self._slots.acquire()
-            return due_ns
-        await self._slots.acquire()
-        return max(self._clock(), due_ns)
+    async def _take_place(self, row: int, due_ns: int) -> int:
+        """Wait until the caps leave room for one more; return when they did."""
+        return due_ns if self._places is None else await self._places.take(row, due_ns)
 
     def _launch(
         self, row: int, body: bytes, *, due_ns: int, ready_ns: int, is_paced: bool = True
@@ -319,6 +317,8 @@ class LoadRun:
         request.exchange.body = b""
 
     async def _send(self, request: SentRequest) -> None:
+        if self._places is not None:
+            self._places.watch(request)
         cut = self._plan.cuts.get(request.row)
         if cut is None:
             await self._sender.send(request.exchange)
@@ -342,8 +342,8 @@ class LoadRun:
 
     def _end(self, task: asyncio.Task[None]) -> None:
         request = self._in_flight.pop(task)
-        if self._slots is not None:
-            self._slots.release()
+        if self._places is not None:
+            self._places.leave(request.row)
         self._progress.note_end(request)
         self._num_uncollected_failures += request.exchange.failure is not None
         if task.cancelled():  # before it had begun
@@ -380,3 +380,12 @@ class LoadRun:
             if reason is not None:
                 request.exchange.fail("timeout", reason)
                 task.cancel()
+
+
+def _places(limits: Limits, clock: Clock, plan: SendPlan) -> CappedPlaces | None:
+    """Return the places of a client with a cap; None without one."""
+    if not limits.has_cap:
+        return None
+    from observe.run.places import CappedPlaces
+
+    return CappedPlaces(limits, clock=clock, as_completion=plan.shape.as_completion)

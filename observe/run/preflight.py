@@ -7,7 +7,7 @@ from collections import Counter
 from observe.plan.send_plan import SendPlan
 from observe.senders.shortage import missing_descriptors
 from observe.settings import Settings
-from traces import ConfigError
+from traces import ClosedLoop, ConfigError
 
 
 def need_descriptors(plan: SendPlan, settings: Settings) -> None:
@@ -19,6 +19,14 @@ def need_descriptors(plan: SendPlan, settings: Settings) -> None:
         raise ConfigError(
             f"load: got {at_once:,} requests at once and {there:,} file descriptors, expected {needed:,} or more of "
             "them (ulimit -n), a smaller --concurrency, or --max-concurrency"
+        )
+
+
+def refuse_cap_on_waves(loop: ClosedLoop | None, settings: Settings) -> None:
+    """Raise ConfigError for waves, each of which is sent at once, with a cap that would hold some of one back."""
+    if settings.limits.has_cap and loop is not None and loop.in_waves:
+        raise ConfigError(
+            "--max-concurrency, --prefill-concurrency: cannot be combined with waves (--batch), which are sent at once"
         )
 
 

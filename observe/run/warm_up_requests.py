@@ -45,7 +45,7 @@ async def warm_up(
                 sender,
                 progress=Progress(num_planned=len(plan)),
                 on_end=lambda _: None,
-                limits=replace(settings.limits, max_concurrency=None),
+                limits=replace(settings.limits, max_concurrency=None, prefill_concurrency=None),
                 id_prefix="vtwin-warmup",
             )
             if settings.warmup.seconds:

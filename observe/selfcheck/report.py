@@ -22,10 +22,13 @@ from traces import Trace, tool_version
 SCHEMA_VERSION = 1
 _FULL_REQUESTS, _QUICK_REQUESTS = 6000, 600
 _RATE = 200.0
-_IMAGE_RATE = 50.0
+_PART_RATE = 50.0
+"""Of chats with a drawn part each, whose bodies are long."""
 _IMAGE_SIDE = 28
 """Pixels of a token's square, as Qwen2-VL has them: 64 tokens are 224 pixels square."""
-_IMAGE_TOKENS = 64
+_AUDIO_SECONDS = 0.04
+"""Of a token, as Qwen2-Audio has them: 64 tokens are 2.56 s of sound."""
+_PART_TOKENS = 64
 _RATES = (250, 500, 1000, 2000, 4000, 8000)
 _STREAMS = (64, 128, 256, 512, 1024, 2048)
 _STREAM_GAP_US = 20_000
@@ -131,6 +134,7 @@ async def examine(
     tell(f"{number:,} requests at {_RATE:g}/s, {number / _RATE:.0f} s")
     paced = await server.check(poisson(_RATE, number, tokens=8))
     kinds = await _kinds(server, number=number // 4, tell=tell)
+    workers = await _workers(server, number=number // 4, tell=tell)
     memory = await _memory(server, quick=quick, tell=tell)
     together = await _together(server, processes, quick=quick, tell=tell) if processes > 1 else ()
     rate, rate_note = await _climb(server, _RATES, load=_rate_load, tell=tell, unit="requests/s")
@@ -142,6 +146,7 @@ async def examine(
             *_stamp_errors(stamps),
             *_pacing(paced, number=number, load=f"{_RATE:g} requests/s"),
             *kinds,
+            *workers,
             memory,
             *together,
             MeasuredFigure(name="highest rate sustained", value=rate, unit="requests/s"),
@@ -230,18 +235,38 @@ async def _together(
 async def _kinds(
     server: ReferenceClient, *, number: int, tell: Callable[[str], None]
 ) -> tuple[MeasuredFigure, ...]:
-    """Return pacing and stamps of requests that take more to send: texts of a data set, chats with an image each."""
+    """Return pacing and stamps of requests that take more to send: texts of a data set, chats with a part each."""
     tell(f"{number:,} texts at {_RATE:g}/s")
     texts = await server.check(poisson(_RATE, number, tokens=8), texts=True)
     found = _of_kind(texts, number=number, kind="texts", rate=_RATE)
+    number //= 4
+    tell(f"{number:,} chats with audio at {_PART_RATE:g}/s")
+    chats = poisson(_PART_RATE, number, tokens=8, prompt=CHAT_TOKENS)
+    spoken = chats.with_columns(audio_tokens=[_PART_TOKENS] * number)
+    audio = await server.check(spoken, api="chat", audio_seconds=_AUDIO_SECONDS)
+    found += _of_kind(audio, number=number, kind="audio", rate=_PART_RATE)
     if find_spec("PIL") is None:
         tell("no images: they need the extra, pip install 'vtwin[images]'")
         return found
-    number //= 4
-    tell(f"{number:,} chats with an image at {_IMAGE_RATE:g}/s")
-    workload = with_images(poisson(_IMAGE_RATE, number, tokens=8, prompt=CHAT_TOKENS), _IMAGE_TOKENS)
-    images = await server.check(workload, api="chat", image_side=_IMAGE_SIDE)
-    return (*found, *_of_kind(images, number=number, kind="images", rate=_IMAGE_RATE))
+    tell(f"{number:,} chats with an image at {_PART_RATE:g}/s")
+    shown = with_images(chats, _PART_TOKENS)
+    images = await server.check(shown, api="chat", image_side=_IMAGE_SIDE)
+    return (*found, *_of_kind(images, number=number, kind="images", rate=_PART_RATE))
+
+
+async def _workers(
+    server: ReferenceClient, *, number: int, tell: Callable[[str], None]
+) -> tuple[MeasuredFigure, ...]:
+    """Return pacing and stamps of a load that workers of a cluster send, as ``observe --dask`` has it."""
+    if find_spec("distributed") is None:
+        tell("no workers: they need the extra, pip install 'vtwin[dask]'")
+        return ()
+    from observe.selfcheck.local_workers import NUMBER, local_workers
+
+    tell(f"{number:,} requests at {_RATE:g}/s from {NUMBER} workers of Dask")
+    async with local_workers() as cluster:
+        checked = await server.check(poisson(_RATE, number, tokens=8), machines=cluster)
+    return _of_kind(checked, number=number, kind=f"{NUMBER} workers", rate=_RATE)
 
 
 def with_images(workload: Trace, tokens: int) -> Trace:

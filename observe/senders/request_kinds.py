@@ -33,7 +33,8 @@ class RequestKind:
     """One API. ``generates``: its answers are tokens, and are streamed; else a request is a prefill alone.
 
     ``has_messages``: a prompt is a list of messages. ``takes_token_ids``: it may be token ids. ``num_texts``: how many
-    texts each input is made of. ``limit_name``: the field of the output's length. ``module``: of its own.
+    texts each input is made of. ``limit_name``: the field of the output's length. ``lacks``: a completion's fields that
+    it has not. ``module``: of its own.
     """
 
     path: str
@@ -42,6 +43,7 @@ class RequestKind:
     generates: bool = True
     num_texts: int = 1
     limit_name: str = "max_tokens"
+    lacks: frozenset[str] = frozenset()
     module: str | None = None
 
     def own(self) -> KindModule | None:
@@ -58,6 +60,12 @@ KINDS: Final[Mapping[Api, RequestKind]] = {
         has_messages=True,
         limit_name="max_output_tokens",
         module="observe.kinds.responses",
+    ),
+    "messages": RequestKind(
+        path="/v1/messages",
+        has_messages=True,
+        lacks=frozenset({"ignore_eos", "min_tokens", "priority"}),
+        module="observe.kinds.anthropic_messages",
     ),
     "embeddings": RequestKind(path="/v1/embeddings", takes_token_ids=True, generates=False, module=_POOLING),
     "pooling": RequestKind(path="/pooling", takes_token_ids=True, generates=False, module=_POOLING),

@@ -126,7 +126,10 @@ async def _socket(request: web.Request) -> web.StreamResponse:
     if len(pages.sockets) >= MOST_PAGES:
         raise web.HTTPTooManyRequests
     socket = web.WebSocketResponse(max_msg_size=MOST_BYTES, heartbeat=30.0, compress=False)
-    await socket.prepare(request)
+    try:
+        await socket.prepare(request)
+    except UnicodeEncodeError:  # a header that is no UTF-8, which aiohttp's own refusal repeats
+        raise web.HTTPBadRequest from None
     pages.sockets.add(socket)
     page = desk.join(socket.send_str)
     try:

@@ -38,6 +38,8 @@ PartOfStepUs = Annotated[float, Within(least=0, most=1e9, unit="µs")]
 PORT: Final = Count(0, 65_535)
 TOKEN_SIDE: Final = Count(1, 1024)
 """Pixels."""
+TOKEN_SECONDS: Final = Number(0.001, 1)
+"""Of sound."""
 CONCURRENCY: Final = Count(1, MOST_REQUESTS)
 USERS: Final = Count(0, MOST_REQUESTS)
 """0: as many as there are sessions."""

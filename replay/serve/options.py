@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from replay.console.twins import AnywayOption, InstancesOption, RoutingOption
-from replay.numbers.argument_ranges import PORT, TOKEN_SIDE
+from replay.numbers.argument_ranges import PORT, TOKEN_SECONDS, TOKEN_SIDE
 from traces.console.options import ConfigOption, DefaultsOption
 from traces.strict.option_table import option_table
 
@@ -45,8 +45,18 @@ class EndpointOptions:
             min=TOKEN_SIDE.least,
             max=TOKEN_SIDE.most,
             metavar="PIXELS",
-            help="Take chats with images (data URLs): a token is a square of this side, as of observe "
-            "--image-side. They count as prompt tokens. Default: refuse them (extra: images).",
+            help="Take chats with images and videos (data URLs): a token is a square of this side, as of "
+            "observe --image-side. They count as prompt tokens. Default: refuse them (extra: images).",
+        ),
+    ] = None
+    audio_seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=TOKEN_SECONDS.least,
+            max=TOKEN_SECONDS.most,
+            metavar="S",
+            help="Take chats with audio (WAV): a token is so many seconds, as of observe --audio-seconds. They count "
+            "as prompt tokens. Default: refuse them.",
         ),
     ] = None
     port_per_instance: Annotated[
@@ -64,12 +74,12 @@ class EndpointOptions:
 
     def limits(self) -> RequestLimits:
         """Return what a request may have."""
-        from replay.serve.chat_images import part_reader
+        from replay.serve.chat_parts import part_reader
         from replay.serve.request_limits import RequestLimits
 
         return RequestLimits(
             max_body_bytes=self.max_body_bytes,
             max_prompts=self.max_prompts,
             max_request_tokens=self.max_request_tokens,
-            read_part=None if self.image_side is None else part_reader(self.image_side),
+            read_part=part_reader(self.image_side, self.audio_seconds),
         )

@@ -101,7 +101,10 @@ def pacing_of(
     cap = None if client is None else client.max_concurrency
     if loop == "open" or (loop == "auto" and recorded is None and (cap is None or at == "send")):
         return Pacing(at=at)
-    if recorded is not None and (recorded.in_waves or has_rounds(trace)):
+    capped_prefill = (
+        client is not None and client.prefill_concurrency is not None and client.num_held_back != 0
+    )
+    if capped_prefill or (recorded is not None and (recorded.in_waves or has_rounds(trace))):
         return _as_sent(trace, loop, at=at)
     if recorded is not None:
         return Pacing(at=at, closed_loop=(recorded.concurrency, recorded.think_time_us))
@@ -162,7 +165,7 @@ def _refuse_what_has_no_times(trace: Trace) -> None:
 
 
 def _as_sent(trace: Trace, loop: Loop, *, at: At) -> Pacing:
-    """Return the pacing of waves and of users with sessions: by the times at which they were sent.
+    """Return the pacing of waves, users with sessions and a cap on prefill: by the times at which they were sent.
 
     A single wave that was not sent yet waits for nothing: all its requests arrive when they are due.
     """
@@ -172,8 +175,8 @@ def _as_sent(trace: Trace, loop: Loop, *, at: At) -> Pacing:
         return Pacing(at="arrival")
     if loop == "closed" or not trace.cells("send_time_us").is_known.all():
         raise ConfigError(
-            "closed_loop: got waves, or users with sessions, to be paced by simulated answers, expected a trace that "
-            "was observed, taken at the times it was sent"
+            "closed_loop: got waves, users with sessions, or a cap on requests in prefill, to be paced by simulated "
+            "answers, expected a trace that was observed, taken at the times it was sent"
         )
     return Pacing(at="send" if at == "auto" else at)
 

@@ -1,13 +1,15 @@
-"""Intervals of fewer resamples: what a report says of them is tested here, how wide they are is not."""
+"""Fewer resamples, fits of fewer points: what a report says of them is tested here, how good they are is not."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.calibrate.few_resamples import draw_few_resamples
+from tests.calibrate.few_resamples import draw_few_resamples, fit_with_few_points
 
-STUDIED = ("tests/calibrate/compare/", "tests/calibrate/run_to_run/", "tests/calibrate/runs/")
+STUDIED = ("tests/calibrate/compare/", "tests/calibrate/run_to_run/test_run_to_run.py")
 """Here the intervals themselves are studied."""
+FITS = "tests/calibrate/fit/"
+"""Here the fit itself is studied."""
 
 
 @pytest.fixture(autouse=True)
@@ -15,3 +17,5 @@ def few_resamples(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     """Draw few of them."""
     if not request.node.nodeid.startswith(STUDIED):
         draw_few_resamples(monkeypatch)
+    if not request.node.nodeid.startswith((*STUDIED, FITS)):
+        fit_with_few_points(monkeypatch)

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -15,6 +16,7 @@ from tests.conformance.__main__ import cases_in, main, results_of
 from tests.conformance.compare import compare
 from tests.conformance.recording import Recording, read_json_lines, read_recording
 from tests.conformance.ways import difference_of_ways
+from tests.examples import THOROUGH
 
 RECORDINGS = Path(__file__).parent / "recordings"
 SMALL = RECORDINGS / "20_output1_and_ties"
@@ -41,7 +43,10 @@ def all_recordings() -> list[Any]:
 def test_every_step_and_outcome_is_vllm_s(case: Path, results: Path, is_async: bool) -> None:
     recording = read_recording(case, results, is_async=is_async)
     assert compare(recording) is None
-    assert difference_of_ways(recording) is None
+    if (
+        THOROUGH or crc32(case.name.encode()) % 3 == 0
+    ):  # a third by day: the ways are walked on drawn cases, too
+        assert difference_of_ways(recording, with_jumps=False) is None  # jumps are compared already
 
 
 def test_the_recordings_are_all_there() -> None:

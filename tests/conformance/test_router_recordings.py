@@ -49,12 +49,12 @@ def test_another_owner_rule_gives_other_decisions(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", ["0.24.0", "0.26.0"])
 def test_each_version_s_balancer_decides_by_a_rule_of_its_own(tmp_path: Path, version: str) -> None:
     copy = shutil.copytree(RECORDINGS / f"vllm-dp-{version}", tmp_path / "case")
-    for other in ("0.24.0", "0.26.0", "0.27.0"):
+    for other in {"0.24.0", "0.26.0", "0.27.0"} - {version}:  # its own decides as recorded: the test above
         (copy / "config.json").write_text(
             json.dumps({"routing": {"policy": "vllm-dp", "vllm_version": other}})
         )
         identical, total = compare_case(copy)
-        assert (identical == total) == (other == version)
+        assert identical < total
 
 
 def test_nothing_to_compare_and_what_cannot_be_read_are_exit_3(tmp_path: Path) -> None:

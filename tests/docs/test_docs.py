@@ -91,6 +91,7 @@ def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
 SHORTER = {
     "$ vtwin capacity --config twin.yaml --slo ttft_p99=500ms,tpot_p99=50ms": "--num-requests 2000 --seeds 3",
     "$ vtwin model compare --model-config meta-llama/Llama-3.1-8B-Instruct": "--num-requests 1000",
+    "$ vtwin capacity --sessions --config twin.yaml --slo ttft_p99=1s,tpot_p99=30ms": "--num-requests 600",
 }
 """Commands that take CPU seconds, and options with which they take less: nightly has them as the pages do.
 What they print is compared then only."""

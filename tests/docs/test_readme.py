@@ -21,7 +21,7 @@ import pytest
 import vtwin
 from replay import load_config
 from tests import recorded_vllm
-from tests.calibrate.few_resamples import draw_few_resamples
+from tests.calibrate.few_resamples import draw_few_resamples, fit_with_few_points
 from tests.docs.pages import FILE_NAME, ROOT, blocks_of
 from traces import Trace, read_trace, request_metrics
 
@@ -63,7 +63,7 @@ def shortened(command: str) -> str:
     if command.startswith("vtwin calibrate low high --config"):
         return f"{command} --latency-model blackbox"
     if command.startswith("vtwin tune"):
-        return f"{command} --max-num-seqs 64,128"
+        return f"{command} --max-num-seqs 64,128 --set engine.enable_chunked_prefill=true"
     if command.startswith(("vtwin capacity", "vtwin model compare")):
         return f"{command} {FEW_DRAWS}"
     if not command.startswith("vtwin observe"):
@@ -125,6 +125,7 @@ def flow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flow]:
         pytest.MonkeyPatch.context() as patch,
     ):
         draw_few_resamples(patch)
+        fit_with_few_points(patch)
         told = {line: unhurried(line, url=url) for line in commands("On your own endpoint")}
     codes = {line: code for line, (code, _) in told.items()}
     yield Flow(folder=folder, codes=codes, said={line: said for line, (_, said) in told.items()})
@@ -220,7 +221,10 @@ def asked(flow: Flow) -> Path:
 
 
 @pytest.mark.parametrize("command", commands("Ask the twin"), ids=lambda line: " ".join(line.split()[1:3]))
-def test_the_twin_is_asked_as_the_page_asks(asked: Path, command: str) -> None:
+def test_the_twin_is_asked_as_the_page_asks(
+    asked: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw_few_resamples(monkeypatch)
     with contextlib.chdir(asked):
         code, said = done(command)
     assert code in {0, 5} if "--thresholds" in command else code == 0, said

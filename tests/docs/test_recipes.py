@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -117,33 +120,69 @@ assert longest_request(stem).num_tokens > 0
 """By heading, Python that holds in a copy with the example; ``tmp`` is an empty folder."""
 
 
+FORKING = """
+import importlib, json, os, sys, traceback
+import numba, numpy, pandas, pyarrow, typer, yaml
+
+for line in sys.stdin:
+    asked = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        importlib.invalidate_caches()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        code = 0
+        try:
+            exec(asked["code"], {"__name__": "__main__", "tmp": asked["tmp"]})
+        except BaseException:
+            with open(asked["said"], "w") as said:
+                traceback.print_exc(file=said)
+            code = 1
+        os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+"""A Python that has imported the libraries, none of the project, and runs each piece of code in a child of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """The project's packages, with what Python made of them, and the Python that runs code there."""
+
+    folder: Path
+    forking: subprocess.Popen[str]
+
+    def fails(self, code: str, changes: tuple[Change, ...], tmp: Path) -> str:
+        """Return what Python says against a piece of code in the copy with some changes; empty if all is well."""
+        assert self.forking.stdin is not None
+        assert self.forking.stdout is not None
+        said = tmp / "said"
+        said.unlink(missing_ok=True)
+        write(changes, self.folder)
+        try:
+            asked = {"code": code, "tmp": str(tmp), "said": str(said)}
+            print(json.dumps(asked), file=self.forking.stdin, flush=True)
+            ended = self.forking.stdout.readline().strip()
+        finally:
+            restore(changes, self.folder)
+        return "" if ended == "0" else said.read_text() if said.exists() else f"exit code {ended}"
+
+
 @pytest.fixture(scope="module")
-def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project's packages, with what Python made of them."""
-    folder = tmp_path_factory.mktemp("project")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
+    folder, tmp = tmp_path_factory.mktemp("project"), tmp_path_factory.mktemp("tmp")
     for package in COPIED:
         shutil.copytree(ROOT / package, folder / package)
     for module in ("vtwin.py", "lazy_dataclasses.py"):
         shutil.copy2(ROOT / module, folder)
-    return folder
-
-
-def fails(code: str, changes: tuple[Change, ...], copy: Path, tmp: Path) -> str:
-    """Return what Python says against a piece of code in a copy with some changes; empty if all is well."""
-    write(changes, copy)
-    try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", f"tmp = {str(tmp)!r}\n{code}"],
-            cwd=copy,
-            env=os.environ | {"PYTHONPATH": str(copy), "NUMBA_DISABLE_JIT": "1", "TMPDIR": str(tmp)},
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
-    finally:
-        restore(changes, copy)
-    return "" if done.returncode == 0 else done.stderr or f"exit code {done.returncode}"
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", FORKING],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(folder), "NUMBA_DISABLE_JIT": "1", "TMPDIR": str(tmp)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as forking:
+        yield Copy(folder=folder, forking=forking)
 
 
 def test_every_recipe_has_an_example_and_code_that_shows_that_it_works() -> None:
@@ -157,17 +196,16 @@ def test_an_example_changes_the_files_of_its_list(recipe: Recipe) -> None:
 
 @pytest.mark.parametrize("recipe", recipes(), ids=lambda recipe: recipe.heading)
 def test_an_example_works_and_needs_every_file_of_its_list(
-    recipe: Recipe, copy: Path, tmp_path: Path
+    recipe: Recipe, copy: Copy, tmp_path: Path
 ) -> None:
-    said = fails(WORKS[recipe.heading], recipe.changes, copy, tmp_path)
+    said = copy.fails(WORKS[recipe.heading], recipe.changes, tmp_path)
     assert said == "", said
     idle = [
         without.path
         for without in recipe.changes
-        if not fails(
+        if not copy.fails(
             WORKS[recipe.heading],
             tuple(change for change in recipe.changes if change != without),
-            copy,
             tmp_path,
         )
     ]

@@ -223,8 +223,10 @@ DOCUMENTS: dict[str, Case] = {
         lambda: replay.fleet_profile(model="Qwen/Qwen3-14B", gpu="H100", tp=2).document(),
     ),
     "fleet routers": lambda: (
-        f"fleet routers {FLEET} --rate 100 --split 1024 --no-verify",
-        lambda: replay.compare_routers(demand(), 100.0, split=1024, check=BY_FORMULA).document(),
+        f"fleet routers {FLEET} --rate 100 --split 1024 --no-verify --num-requests 1000",
+        lambda: replay.compare_routers(
+            demand(), 100.0, split=1024, check=replay.FleetCheck(verify=False, num_requests=1000)
+        ).document(),
     ),
     "fleet flex": lambda: (
         f"fleet flex {FLEET} --rate 100",

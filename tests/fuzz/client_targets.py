@@ -22,6 +22,7 @@ from observe.record.recorder import read_exchange
 from observe.response.sse import SseParser
 from observe.run.sent_request import SentRequest
 from observe.senders.exchange import Exchange
+from observe.senders.request_kinds import AsCompletion
 from observe.server.http_client import WholeAnswer
 from observe.server.prometheus_text import parse_metrics
 from observe.server.server_facts import facts_of
@@ -64,7 +65,7 @@ _LOG = (
     b"3 generation tokens, iteration elapsed time: 1.25 ms, KV cache usage: 3.5%\n"
 )
 _ABOUT = b'{"data":[{"id":"tiny","owned_by":"vllm","max_model_len":4096,"parent":null}],"version":"0.32.0"}'
-_NUMBERS = (
+NUMBERS = (
     b"-1",
     b"1e308",
     b"1e999",
@@ -106,14 +107,17 @@ def _answered(row: int, body: bytes) -> SentRequest:
     return SentRequest(row=row, exchange=exchange, due_ns=row * 1_000_000)
 
 
-def _observed(body: bytes, *, streaming: bool) -> Trace:
+def observed_answers(
+    body: bytes, *, good: bytes, streaming: bool, as_completion: AsCompletion | None = None
+) -> Trace:
     """Put three answers on record, the second of them ``body``; return the trace as it can be read afterwards."""
-    good = event() + event(finish='"length"', usage='{"completion_tokens": 2}') if streaming else _WHOLE
 
     async def record(live: LiveTrace) -> None:
         for row, said in enumerate((good, body, good)):
             request = _answered(row, said)
-            reading = await read_exchange(request.exchange, streaming=streaming, with_reply=True, asked=5)
+            reading = await read_exchange(
+                request.exchange, streaming=streaming, with_reply=True, asked=5, as_completion=as_completion
+            )
             live.append(request, reading, start_ns=0)
 
     with tempfile.TemporaryDirectory() as folder:
@@ -124,22 +128,27 @@ def _observed(body: bytes, *, streaming: bool) -> Trace:
         return read_trace(Path(folder) / "t")
 
 
-@cache
-def _others(streaming: bool) -> str:
-    return _without_second(_observed(b"", streaming=streaming))
-
-
-def _without_second(trace: Trace) -> str:
+def without_second(trace: Trace) -> str:
+    """Return all that is on record of the first answer and the last, as text."""
     rows = trace.requests[trace.requests["request_id"] != "1"].dropna(axis="columns", how="all")
     assert trace.events is not None
     events = trace.events[trace.events["request_id"] != "1"].reset_index(drop=True)
     return f"{rows.T.sort_index().to_csv()}{events.to_csv()}"
 
 
+@cache
+def _others(streaming: bool) -> str:
+    return without_second(observed_answers(b"", good=_good(streaming), streaming=streaming))
+
+
+def _good(streaming: bool) -> bytes:
+    return event() + event(finish='"length"', usage='{"completion_tokens": 2}') if streaming else _WHOLE
+
+
 def _recorded(data: bytes, *, streaming: bool) -> None:
-    trace = _observed(data, streaming=streaming)
+    trace = observed_answers(data, good=_good(streaming), streaming=streaming)
     assert len(trace) == 3
-    assert _without_second(trace) == _others(streaming)
+    assert without_second(trace) == _others(streaming)
 
 
 def _metrics(data: bytes) -> None:
@@ -206,14 +215,14 @@ TARGETS = [
     Target("sse", damaged((_STREAM, _STREAM.replace(b"\n", b"\r\n")), (b"data:", b": ping")), _sse),
     Target("http-sockets", damaged(_RAW, _FRAMES), lambda data: _http("sockets", data)),
     Target("http-aiohttp", damaged(_RAW, _FRAMES), lambda data: _http("aiohttp", data)),
-    Target("stream-to-trace", damaged((_STREAM,), _NUMBERS), lambda data: _recorded(data, streaming=True), 8),
-    Target("answer-to-trace", damaged((_WHOLE,), _NUMBERS), lambda data: _recorded(data, streaming=False), 8),
+    Target("stream-to-trace", damaged((_STREAM,), NUMBERS), lambda data: _recorded(data, streaming=True), 8),
+    Target("answer-to-trace", damaged((_WHOLE,), NUMBERS), lambda data: _recorded(data, streaming=False), 8),
     Target("metrics", damaged((_METRICS,), (b'{a="', b"\\", b"," * 50, b"1e308", b"-5", b"+Inf")), _metrics),
     Target(
         "scraped",
         damaged((_GPUS,), (b'{gpu="', b"\\", b"NaN", b"+Inf", b"DCGM_FI_DEV_POWER_USAGE 5")),
         _scraped,
     ),
-    Target("about-the-server", damaged((_ABOUT,), _NUMBERS), _about),
+    Target("about-the-server", damaged((_ABOUT,), NUMBERS), _about),
     Target("engine-log", damaged((_LOG,), (b"1.2.3", b"9" * 5000)), _log),
 ]

@@ -47,6 +47,19 @@ def _written(write: Callable[[Path], object]) -> Files:
         }
 
 
+def tools() -> list[Files]:
+    """Return files of tools, as the chat API has them."""
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    some = [
+        {
+            "type": "function",
+            "function": {"name": name, "description": "d", "parameters": schema, "strict": True},
+        }
+        for name in ("weather", "time")
+    ]
+    return [{"tools.json": _json(some)}, {"tools.json": _json(some[:1])}]
+
+
 def vllm_bench() -> list[Files]:
     return [{"result.json": _json(RESULT)}]
 

@@ -11,6 +11,7 @@ import math
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -80,6 +81,19 @@ def _trace(stem: str) -> Callable[[Path], object]:
         assert described
 
     return read
+
+
+def _tools(folder: Path) -> None:
+    """What is read can be sent, by both APIs, and said in a header."""
+    from observe.kinds.tools import read_tools
+    from observe.plan.request_body import BodyShape
+
+    tools = read_tools(folder / "tools.json", choice="auto")
+    for each in (tools, replace(tools, choice=tools.tools[0]["function"]["name"])):
+        for api in ("chat", "responses"):
+            shape = BodyShape(api=api, model="tiny", extra=each.fields)  # type: ignore[arg-type]  # one of the two
+            sent = json.loads(shape.body(b"[]", max_tokens=4, model=None, priority=None))
+            assert len(sent["tools"]) == len(tools.tools)
 
 
 def _twin(folder: Path) -> None:
@@ -410,6 +424,7 @@ READERS: dict[str, tuple[Callable[[], list[Files]], Callable[[Path], object]]] =
     "vidur-profiles": (made.vidur_profiles, _vidur_profiles),
     "kernel-tables": (made.kernel_tables, _kernel_tables),
     "texts": (made.texts, _texts),
+    "tools": (made.tools, _tools),
     "beside-the-load": (made.beside, _beside),
 }
 """By name: whole files of a kind, and what reads them in a folder."""

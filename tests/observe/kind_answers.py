@@ -14,7 +14,6 @@ SHAPES = {
     "/v1/rerank": ("results", {"document": {"text": "d"}, "relevance_score": 0.0}),
     "/v1/score": ("data", {"object": "score", "score": 0.0}),
 }
-PATHS = frozenset({*SHAPES, "/v1/responses"})
 
 
 def texts_of(body: dict[str, Any]) -> list[Any]:
@@ -77,20 +76,88 @@ def response_events(
     yield {"type": "response.completed", "response": ended}
 
 
-async def write_response(
-    writer: asyncio.StreamWriter, body: dict[str, Any], *, ttft_s: float, itl_s: float, **how: int
+def message_events(
+    body: dict[str, Any], *, reasoning: int, calls: int, fails: int
+) -> Iterator[dict[str, Any]]:
+    """Yield the events of a message: thinking, then text or the calls of tools, then the end, as vLLM sends them."""
+    total = body["max_tokens"]
+    prompt = sum(len(message["content"].split()) for message in body["messages"])
+    start = {"input_tokens": prompt, "output_tokens": 0}
+    yield {"type": "message_start", "message": {"type": "message", "content": [], "usage": start}}
+    kinds = ["thinking"] * bool(reasoning) + (["tool_use"] * calls or ["text"])
+    left = total - reasoning
+    for index, kind in enumerate(kinds):
+        block = (
+            {"type": kind, "name": "f", "id": f"call-{index}"}
+            if kind == "tool_use"
+            else {"type": kind, kind: ""}
+        )
+        yield {"type": "content_block_start", "index": index, "content_block": block}
+        if fails:
+            yield {"type": "error", "error": {"type": "internal_error", "message": "engine died"}}
+            return
+        number = {"thinking": reasoning, "text": left, "tool_use": left // max(calls, 1) - 1}[kind]
+        delta = {
+            "thinking": {"type": "thinking_delta", "thinking": "r"},
+            "text": {"type": "text_delta", "text": "x"},
+            "tool_use": {"type": "input_json_delta", "partial_json": "x"},
+        }[kind]
+        for _ in range(number):
+            yield {"type": "content_block_delta", "index": index, "delta": delta}
+        if kind == "thinking":
+            signed = {"type": "signature_delta", "signature": "s"}
+            yield {"type": "content_block_delta", "index": index, "delta": signed}
+        yield {"type": "content_block_stop", "index": index}
+    usage = {"input_tokens": 1, "cache_read_input_tokens": prompt - 1, "output_tokens": total}
+    why = {"stop_reason": "tool_use" if calls else "max_tokens", "stop_sequence": None}
+    yield {"type": "message_delta", "delta": why, "usage": usage}
+    yield {"type": "message_stop"}
+
+
+def whole_message(events: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the message in one piece whose events these are."""
+    blocks = [event["content_block"] for event in events if event["type"] == "content_block_start"]
+    whole = [{**block, **({} if block["type"] == "tool_use" else {block["type"]: "ab"})} for block in blocks]
+    end = events[-2]
+    return {"type": "message", "content": whole, **end["delta"], "usage": end["usage"]}
+
+
+def whole_response(events: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the response in one piece whose events these are."""
+    text = {"type": "message", "content": [{"type": "output_text", "text": "ab"}]}
+    return {**events[-1]["response"], "output": [text]}
+
+
+STREAMED = {
+    "/v1/responses": (response_events, whole_response),
+    "/v1/messages": (message_events, whole_message),
+}
+PATHS = frozenset({*SHAPES, *STREAMED})
+
+
+def is_token(event: dict[str, Any]) -> bool:
+    """Return whether a token goes out with an event: the others come with the one behind or before them."""
+    if event["type"].startswith("content_block"):
+        kind = (event.get("delta") or event.get("content_block") or {}).get("type")
+        return kind in ("text_delta", "thinking_delta", "input_json_delta", "tool_use")
+    return bool(event["type"].endswith((".delta", "output_item.added")))
+
+
+async def write_streamed(
+    writer: asyncio.StreamWriter, path: str, body: dict[str, Any], *, ttft_s: float, itl_s: float, **how: int
 ) -> None:
-    """Write a response as a stream, or in one piece."""
+    """Write a response or a message as a stream, or in one piece."""
+    events_of, whole_of = STREAMED[path]
     if not body.get("stream"):
-        *_, last = response_events(body, **how)
-        text = {"type": "message", "content": [{"type": "output_text", "text": "ab"}]}
-        said = json.dumps({**last["response"], "output": [text]}).encode()
+        said = json.dumps(whole_of(list(events_of(body, **how)))).encode()
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(said), said))
         await writer.drain()
         return
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
-    for number, event in enumerate(response_events(body, **how)):
-        await asyncio.sleep((0.0, ttft_s)[number] if number < 2 else itl_s)
+    number_sent = 0
+    for event in events_of(body, **how):
+        await asyncio.sleep(0.0 if not is_token(event) else itl_s if number_sent else ttft_s)
+        number_sent += is_token(event)
         piece = f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
         writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
         await writer.drain()

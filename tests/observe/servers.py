@@ -12,7 +12,7 @@ import threading
 import time
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -65,6 +65,8 @@ class Behaviour:
     ttft_s: float = 0.0
     itl_s: float = 0.0
     tokens_per_event: int = 1
+    num_at_once: int | None = None
+    """Further requests wait for one of these to end."""
     role: Literal["none", "early", "with"] = "none"
     empty_first: bool = False
     usage: Literal["each", "last", "never", "zeros"] = "each"
@@ -100,6 +102,8 @@ class Behaviour:
     reasoning: bool = False
     num_reasoning: int = 0
     """The first events of a chat or a response that are reasoning."""
+    part_tokens: int = 0
+    """Of each image or sound of a chat."""
     num_calls: int = 0
     """The tools that a response calls."""
     extras: bool = True
@@ -140,6 +144,7 @@ class FakeServer:
     adapters: tuple[str, ...] = ()
     more_metrics: Callable[[], str] = lambda: ""
     die: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0)  # replaced by ``serving``
+    seats: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)
     _arrivals: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def received(self, number: int) -> None:
@@ -204,9 +209,10 @@ class FakeServer:
             writer.write(whole_answer(422, "input: expected a string"))
         elif behaviour.fault == "status 500" and hit:
             writer.write(whole_answer(500, '{"error": {"message": "boom"}}'))
-        elif path == "/v1/responses":
-            await kind_answers.write_response(
+        elif path in kind_answers.STREAMED:
+            await kind_answers.write_streamed(
                 writer,
+                path,
                 received.body,
                 ttft_s=behaviour.ttft_s,
                 itl_s=behaviour.itl_s,
@@ -267,8 +273,10 @@ class FakeServer:
         if "messages" not in body:
             prompt = body["prompt"]
             return prompt if isinstance(prompt, list) else self._text_tokens(prompt)
-        text = " ".join(message["content"] for message in body["messages"])
-        return [1, 2, *self._text_tokens(text), *range(3, 1 + self.behaviour.overhead)]
+        said = [message["content"] for message in body["messages"]]
+        text = " ".join(each if isinstance(each, str) else each[0]["text"] for each in said)
+        parts = sum(len(each) - 1 for each in said if isinstance(each, list)) * self.behaviour.part_tokens
+        return [1, 2, *self._text_tokens(text), *range(3, 1 + self.behaviour.overhead), *[9] * parts]
 
     def _text_tokens(self, text: str) -> list[int]:
         split, early = self.behaviour.long_words_are_two, self.behaviour.early_words_are_three
@@ -403,7 +411,8 @@ class Answering:
             self.writer.write(b"ding: chunked\r\n\r\n")
         else:
             self._write_head()
-        return await self._write_events()
+        async with self.server.seats:
+            return await self._write_events()
 
     def _write_head(self) -> None:
         self.writer.write(
@@ -589,6 +598,8 @@ def whole_answer(
 async def serving(behaviour: Behaviour | None = None) -> AsyncIterator[FakeServer]:
     """A server on a free port of this loop; what it still answers when the block ends is cancelled."""
     server = FakeServer(behaviour=behaviour or Behaviour())
+    if server.behaviour.num_at_once is not None:
+        server.seats = asyncio.Semaphore(server.behaviour.num_at_once)
     answering: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim import Outcomes, Status
-from tests.examples import THOROUGH, examples
+from tests.examples import THOROUGH, examples, few_or_all
 from tests.sim.strategies import Case, Setting, cases
 
-DRAWN = 300
+DRAWN = few_or_all(150, 300)
 
 AT_LEAST_FRAC = {
     "preemption": 0.1,

@@ -101,6 +101,8 @@ PEERS: Final[Mapping[str, tuple[str, ...]]] = {
     "--max-seconds": ("guidellm's", "--duration"),
     "--max-requests": ("guidellm's", "--num-requests"),
     "--max-error": ("guidellm's", "--max-error-rate"),
+    "--detect-saturation": ("guidellm's", "--stop-over-saturated"),
+    "--over-saturation": ("guidellm's", "--stop-over-saturated"),
     "--rate-type": (
         "guidellm's",
         "--rate or --concurrency; --sweep takes several",

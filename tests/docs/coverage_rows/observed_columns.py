@@ -48,8 +48,12 @@ COLUMN_COVERAGE: Final[Mapping[str, ColumnCoverage]] = {
     "images": ColumnCoverage(
         "noted", "sent as as many tokens of text, and not recorded; with --image-side as pictures"
     ),
-    "audio_tokens": ColumnCoverage("noted", "sent as as many tokens of text"),
-    "video_tokens": ColumnCoverage("noted", "sent as as many tokens of text"),
+    "audio_tokens": ColumnCoverage(
+        "noted", "sent as as many tokens of text, or with --audio-seconds as one drawn sound"
+    ),
+    "video_tokens": ColumnCoverage(
+        "noted", "sent as as many tokens of text, or with --video-frames as one drawn video"
+    ),
     "reason_ratio": ColumnCoverage("noted", "the output is sent as ordinary output"),
     "model": ColumnCoverage(
         "sent", "model of the body where the server lists it and --model is not given; else noted"

@@ -15,14 +15,14 @@ import pytest
 
 import observe
 import vtwin
-from observe.capacity.criteria import criteria_of
 from observe.capacity.rate_search import MOST_STEPS
+from observe.judged.criteria import criteria_of
 from tests.observe.servers import Behaviour, serving_in_thread
 from tests.twins import EIGHT_SEATS
 from traces import ConfigError, read_trace
 from traces.workload import WorkloadOptions
 
-LOAD = "--prompt-tokens 40 --output-tokens 6 --num-requests 200"
+LOAD = "--prompt-tokens 40 --output-tokens 6 --num-requests 100"
 
 
 @contextmanager

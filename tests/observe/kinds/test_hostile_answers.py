@@ -39,6 +39,7 @@ NAMES = (
         "index",
         "finish_reason",
     ),
+    *("content_block", "partial_json", "thinking", "stop_reason", "cache_read_input_tokens"),
     *("data", "results", "embedding", "score", "total_tokens", "tool_calls", "function", "name"),
 )
 WORDS = st.sampled_from(
@@ -50,6 +51,8 @@ WORDS = st.sampled_from(
             "response.failed",
             "error",
         ),
+        *("content_block_delta", "content_block_start", "message_start", "message_delta", "message"),
+        *("text_delta", "thinking_delta", "input_json_delta", "thinking", "tool_use", "max_tokens"),
         *("response.function_call_arguments.delta", "response", "function_call", "failed", "incomplete", "x"),
     )
 )

@@ -65,7 +65,16 @@ def test_a_sweep_of_embeddings_has_a_row_for_each_load(
         (("--api", "score", "--no-streaming"), "--no-streaming: cannot be combined with --api score"),
         (("--api", "rerank", "--slo", "ttft=1s"), "--slo: got ttft with --api rerank, expected e2e"),
         (("--api", "classify", "--n", "2"), "--n: got --api classify, expected completions or chat"),
-        (("--api", "pooling", "--tools", "TOOLS"), "--tools: got --api pooling, expected chat or responses"),
+        (
+            ("--api", "pooling", "--tools", "TOOLS"),
+            "--tools: got --api pooling, expected chat, responses or messages",
+        ),
+        (("--audio-seconds", "0.04"), "--audio-seconds: needs --api chat"),
+        (("--api", "messages", "--image-side", "28"), "--image-side: needs --api chat"),
+        (("--api", "chat", "--video-frames", "4"), "--video-frames: needs --image-side"),
+        (("--api", "chat", "--audio-seconds", "30"), "--audio-seconds"),
+        (("--api", "messages", "--class-priority"), "--class-priority: got --api messages, which has no"),
+        (("--api", "messages", "--n", "2"), "--n: got --api messages, expected completions or chat"),
         (("--api", "chat", "--batch-inputs", "2"), "--batch-inputs: got --api chat, expected one that"),
         (("--api", "chat", "--tool-choice", "auto"), "--tool-choice: needs --tools"),
         (

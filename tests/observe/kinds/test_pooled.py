@@ -39,6 +39,8 @@ NO_ANSWERS: dict[str, tuple[str, Api, str]] = {
     "scores without numbers": ("empty results", "score", "data[0]: got no value, expected one of"),
     "a response that fails half-way": ("error event", "responses", "engine died"),
     "an error in place of a response": ("status 500", "responses", "HTTP 500"),
+    "a message that fails half-way": ("error event", "messages", "engine died"),
+    "an error in place of a message": ("status 500", "messages", "HTTP 500"),
 }
 """What a server may send in place of an answer of each kind, and what the row says."""
 

@@ -113,10 +113,10 @@ def test_waves_wait_for_each_other_and_are_not_dealt() -> None:
 
 
 def test_a_cap_is_dealt_too_and_must_reach_for_all() -> None:
-    assert partition_cap(7, 3) == [3, 2, 2]
-    assert partition_cap(None, 2) == [None, None]
+    assert partition_cap(7, 3, option="--max-concurrency") == [3, 2, 2]
+    assert partition_cap(None, 2, option="--max-concurrency") == [None, None]
     with pytest.raises(ConfigError, match="--max-concurrency: got 2, expected at least one per process"):
-        partition_cap(2, 3)
+        partition_cap(2, 3, option="--max-concurrency")
 
 
 # adding up

@@ -119,8 +119,10 @@ async def test_a_cut_request_is_not_sent_again() -> None:
         assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize("processes", [1, 3])
-@pytest.mark.parametrize(("share", "numbers"), [("0", (0, 0)), ("50%", (8, 32)), ("100%", (40, 40))])
+@pytest.mark.parametrize(
+    ("processes", "share", "numbers"),
+    [(1, "0", (0, 0)), (1, "50%", (8, 32)), (1, "100%", (40, 40)), (3, "50%", (8, 32))],
+)
 def test_the_share_is_drawn_before_the_run_and_counted_apart(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], processes: int, share: str, numbers: tuple[int, int]
 ) -> None:

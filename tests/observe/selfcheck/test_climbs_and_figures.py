@@ -149,13 +149,14 @@ async def test_a_reference_server_that_says_no_port_is_one_line(monkeypatch: pyt
             raise AssertionError("it has no port")
 
 
-async def test_texts_and_images_are_paced_and_stamped_as_the_rest() -> None:
+async def test_texts_audio_and_images_are_paced_and_stamped_as_the_rest() -> None:
     client = ClientInfo(num_sent=40, gap_cv_asked=1.0, gap_cv_achieved=0.98, own_lag_us={"p99": 12_000})
     server: Any = Canned(lambda _: checked(client=client, first_error_us=(200.0, 4000.0)))
     found = await report._kinds(server, number=40, tell=lambda _: None)
-    assert [each["number"] for each in server.asked] == [40, 10]
+    assert [each["number"] for each in server.asked] == [40, 10, 10]
     assert server.asked[0]["texts"] is True
-    assert server.asked[1]["image_side"] == 28
+    assert server.asked[1]["audio_seconds"] == 0.04
+    assert server.asked[2]["image_side"] == 28
     names = [each.name for each in found]
     assert names[:5] == [
         "texts, 200 requests/s: number sent off by",
@@ -164,8 +165,9 @@ async def test_texts_and_images_are_paced_and_stamped_as_the_rest() -> None:
         "  texts: first-token timestamp error, p50",
         "  texts: first-token timestamp error, p99",
     ]
-    assert names[5] == "images, 50 requests/s: number sent off by"
-    assert len(set(names)) == len(names) == 10
+    assert names[5] == "audio, 50 requests/s: number sent off by"
+    assert names[10] == "images, 50 requests/s: number sent off by"
+    assert len(set(names)) == len(names) == 15
     assert [each.met for each in found[:3]] == [True, True, False]
     assert (found[3].value, found[3].unit, found[3].bar) == (2.1, "ms", 0.3)
     assert found[5].value == 300  # 40 sent of 10
@@ -179,6 +181,6 @@ async def test_without_the_library_that_draws_images_there_is_no_row_of_them(
     server: Any = Canned(lambda _: checked(client=ClientInfo(num_sent=4, gap_cv_asked=1.0)))
     told: list[str] = []
     found = await report._kinds(server, number=4, tell=told.append)
-    assert len(server.asked) == 1
+    assert ["image_side" in asked for asked in server.asked] == [False, False]
     assert told[-1] == "no images: they need the extra, pip install 'vtwin[images]'"
     assert not any("images" in each.name for each in found)

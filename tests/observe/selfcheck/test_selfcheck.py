@@ -10,9 +10,10 @@ import pytest
 
 import vtwin
 from observe.response.stream_reader import StreamReader
+from observe.selfcheck.local_workers import local_workers
 from observe.selfcheck.measure import poisson, start_reference_server, users
 from observe.selfcheck.reference_server import CHAT_TOKENS, ReferenceServer, StreamedAnswer, chunks_of
-from observe.selfcheck.report import MeasuredFigure, Report, with_images
+from observe.selfcheck.report import MeasuredFigure, Report, _workers, with_images
 from traces import request_metrics
 
 
@@ -53,6 +54,25 @@ async def test_texts_and_images_are_sent_and_stamped_by_the_same_server() -> Non
         assert len(checked.first_error_us) == checked.observation.num_ok
         assert np.abs(np.median(checked.first_error_us)) < 20_000
         assert (checked.server_lag_us >= 0).all()
+
+
+async def test_a_worker_of_a_cluster_on_this_machine_sends_a_load() -> None:
+    async with start_reference_server() as server, local_workers(1) as cluster:
+        checked = await server.check(poisson(100.0, 12, tokens=3), first_us=1000, machines=cluster)
+    client = checked.trace.header.client
+    assert client is not None
+    assert checked.observation.num_ok == len(checked.first_error_us) == 12
+    assert [(each.num_sent, each.machine is None) for each in client.processes] == [(12, False)]
+    assert np.abs(np.median(checked.first_error_us)) < 20_000
+
+
+async def test_without_dask_the_rows_of_workers_are_left_out_in_a_plain_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("observe.selfcheck.report.find_spec", lambda _: None)
+    told: list[str] = []
+    assert await _workers(MagicMock(), number=9, tell=told.append) == ()
+    assert told == ["no workers: they need the extra, pip install 'vtwin[dask]'"]
 
 
 def test_the_truth_speaks_as_vllm_does() -> None:

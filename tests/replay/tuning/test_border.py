@@ -12,6 +12,7 @@ import vtwin
 from replay.capacity.capacity import capacity_of_draws
 from replay.tuning.candidate_search import search
 from replay.tuning.candidates import Border, BorderValue, border_text, candidates_of
+from tests.examples import few_or_all
 from traces import Trace
 from traces.run_slo import parse_run_slo
 from traces.workload import WorkloadOptions, trace_from_options
@@ -45,7 +46,7 @@ def tuned_rate(path: Path, *asked: str) -> tuple[float, str]:
     return capacity.rate_per_s, candidate.name
 
 
-@pytest.mark.parametrize("number", range(2))
+@pytest.mark.parametrize("number", range(few_or_all(1, 2)))
 def test_the_best_is_within_two_per_cent_of_the_best_of_a_wide_grid(number: int, tmp_path: Path) -> None:
     draw = np.random.default_rng(40 + number)
     seats, tokens = (int(draw.choice(each)) for each in ((2, 4, 8, 1024), (256, 512, 8192)))

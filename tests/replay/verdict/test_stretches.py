@@ -16,6 +16,7 @@ from replay.verdict.queued import queued_of
 from replay.verdict.sentences import page_title, verdict_sentence
 from replay.verdict.stretches import OverloadedStretch, overloaded_stretches
 from sim import Status
+from tests.examples import few_or_all
 from traces import Header, Trace, make_trace
 from traces.workload import WorkloadOptions, trace_from_options
 
@@ -428,7 +429,7 @@ def is_in(stretches: list[OverloadedStretch], at_us: float) -> bool:
     )
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(few_or_all(10, 30)))
 def test_on_random_loads_the_stretches_are_those_of_the_backlog(seed: int, tmp_path: Path) -> None:
     """Whenever more than three times the seats are there, a stretch says so; where one grows, so does the backlog."""
     rng = np.random.default_rng(seed)
@@ -455,7 +456,7 @@ def test_on_random_loads_the_stretches_are_those_of_the_backlog(seed: int, tmp_p
 def test_chance_is_no_overload(cv: float, tmp_path: Path) -> None:
     """Hours of four fifths of the capacity, or six tenths where arrivals are uneven: no stretch."""
     load = {1.0: 0.85, 2.0: 0.7, 3.0: 0.6}[cv]
-    for seed in range(6):
+    for seed in range(few_or_all(3, 6)):
         run = simulated(tmp_path, requests(sent([(2400, load)], seed=seed, cv=cv)))
         outcomes = run.simulation.outcomes
         queued = queued_of(outcomes, refused=np.zeros(len(outcomes.status), bool), gone_us=None)

@@ -65,11 +65,19 @@ SERVERS: dict[str, tuple[tuple[str, ...], tuple[Kind, ...]]] = {
             Kind("a required tool", ("--api", "chat", "--tools", "{tools}", "--tool-choice", "required")),
             Kind("a tool by name", ("--api", "chat", "--tools", "{tools}", "--tool-choice", "look_up")),
             Kind("responses", ("--api", "responses")),
+            Kind("messages", ("--api", "messages")),
+            Kind(
+                "a required tool in a message",
+                ("--api", "messages", "--tools", "{tools}", "--tool-choice", "required"),
+            ),
         ),
     ),
     "reasoning": (
         ("--reasoning-parser", "deepseek_r1"),
-        (Kind("reasoning without an end", ("--api", "chat")),),
+        (
+            Kind("reasoning without an end", ("--api", "chat")),
+            Kind("thinking in messages", ("--api", "messages")),
+        ),
     ),
     "embed": (
         (*POOLING, "--convert", "embed"),

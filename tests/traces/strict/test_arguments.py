@@ -327,6 +327,7 @@ def RequestLimits(_: Path) -> Callable[..., object]:  # noqa: N802 - the class i
     timeout_s=NUMBERS,
     stall_timeout_s=NUMBERS,
     max_concurrency=FROM_1,
+    prefill_concurrency=FROM_1,
     drain_s=(*COUNTS, "None"),
     max_retries=(*COUNTS, "None"),
     max_retry_wait_s=(*COUNTS, "None"),

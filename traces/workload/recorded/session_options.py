@@ -125,10 +125,10 @@ class SessionOptions:
 
 def _warm_start(text: str | None) -> WarmStart | None:
     """Return the shares of ``--warm-start``. Raises ConfigError on anything but a share or two in order."""
-    from traces.workload.recorded.warm_start import WarmStart
-
     if text is None:
         return None
+    from traces.workload.recorded.warm_start import WarmStart
+
     low, colon, high = text.partition(":")
     try:
         shares = (float(low), float(high if colon else low))

@@ -11,13 +11,13 @@ from traces.errors import ConfigError
 from traces.header import ClosedLoop
 from traces.tables.cells import all_known
 from traces.tables.session_tree import has_tree, session_tree
-from traces.workload.recorded.warm_start import WarmStart, started_midway
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from traces.trace import Trace
     from traces.workload.recorded.session_priority import SessionPriority
+    from traces.workload.recorded.warm_start import WarmStart
 
 US_PER_S = 1_000_000
 
@@ -64,6 +64,8 @@ def started(trace: Trace, asked: SessionStarts) -> Trace:
             )
         )
     if asked.warm_start is not None:
+        from traces.workload.recorded.warm_start import started_midway
+
         trace = started_midway(trace, asked.warm_start, first_sessions=asked.at_once, seed=asked.seed)
         begins = is_first(trace)
     think = trace.cells("think_time_us")

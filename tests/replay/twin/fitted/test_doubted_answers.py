@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import vtwin
+from tests.calibrate.few_resamples import draw_few_resamples
 from tests.test_option_ranges import app, commands_under
 
 TWIN = """\
@@ -43,7 +44,8 @@ ASKED = {
     "capacity": f"capacity --config twin.yaml {LENGTHS} --num-requests 400 --seeds 2 --slo ttft_p99=500ms",
     "capacity of settings": f"capacity --config twin.yaml {LENGTHS} --num-requests 400 --seeds 2 --slo ttft_p99=500ms "
     "--set engine.max_num_seqs=8,16",
-    "capacity of sessions": f"capacity --config twin.yaml {LENGTHS} --sessions --rounds 2 --slo ttft_p99=900ms",
+    "capacity of sessions": f"capacity --config twin.yaml {LENGTHS} --sessions --rounds 2 --num-requests 200 "
+    "--slo ttft_p99=900ms",
     "tune": f"tune --config twin.yaml {LENGTHS} --num-requests 800 --slo ttft_p99=500ms --max-num-seqs 16 --top 1",
     "sweep": "sweep grid.yaml",
     "compare": "compare a b --twin twin.yaml",
@@ -60,7 +62,8 @@ ASKED = {
     "fleet pools": f"fleet pools pools.yaml {FLEET}",
     "fleet whatif": f"fleet whatif {ONE}",
     "fleet profile": "fleet profile --from twin.yaml --workload cdf.json",
-    "fleet routers": "fleet routers --profile twin.yaml --split 300 --workload cdf.json --rate 20 --slo ttft_p99=2s",
+    "fleet routers": "fleet routers --profile twin.yaml --split 300 --workload cdf.json --rate 20 --slo ttft_p99=2s "
+    "--no-verify --num-requests 1000",
     "rollouts": "rollouts --config twin.yaml --batch 2 --samples 2 --batches 1 --output-tokens 9",
     "fleet flex": f"fleet flex {ONE}",
     "fleet reserve": "fleet reserve --profile twin.yaml --workload cdf.json --slo ttft_p99=2s --diurnal 20:5 "
@@ -88,6 +91,7 @@ NO_ANSWER = {
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    draw_few_resamples(monkeypatch)
     for name, text in {"twin.yaml": TWIN, "grid.yaml": GRID, "pools.yaml": POOLS}.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "cdf.json").write_text(json.dumps([[128, 0.1], [512, 0.6], [1024, 1.0]]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 import pytest
@@ -196,11 +196,23 @@ def assert_same(heard: list[Heard], run: ClusterSimulation) -> None:
             assert each.tokens[-1] == run.outcomes.last_token_us[row]
 
 
+MOST_US = 200_000
+"""A longer run has snapshots seldom: each is an event, and a drawn one of seconds would have tens of thousands."""
+
+
+def seldom(intervals: SnapshotIntervals) -> SnapshotIntervals:
+    every = {each.name: getattr(intervals, each.name) for each in fields(intervals)}
+    return SnapshotIntervals(**{name: every_us * 200 for name, every_us in every.items()})
+
+
 def check(
     config: ClusterConfig, requests: Requests, *, looks: Sequence[float] = (), num_rows: int = 1024
 ) -> None:
     work = work_of(requests)
     run = simulate_cluster(work, config, record="tokens")
+    if run.duration_us > MOST_US:
+        config = replace(config, snapshot_interval_us=seldom(config.snapshot_interval_us))
+        run = simulate_cluster(work, config, record="tokens")
     end_us = run.duration_us + 1
     heard = fed(
         config,
@@ -463,7 +475,7 @@ def test_every_array_with_a_row_per_request_grows(kind: str) -> None:
 def test_memory_follows_the_requests_under_way_not_those_there_were(policy: RoutingPolicy) -> None:
     live = LiveCluster(fleet_of("plain", policy), num_keys=1000, num_rows=8)
     blocks = np.arange(40).tolist()
-    for number in range(1000):
+    for number in range(200):
         live.submit(number * 10**6, prompt_tokens=645, output_tokens=2, hash_ids=blocks)
         assert [request for request, _ in live.tokens(number * 10**6 + 999_999)] == [number, number]
         live.forget(number)

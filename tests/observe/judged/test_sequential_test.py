@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import poisson
 
-from observe.capacity.sequential_test import FEWEST, chance_of_at_least, share_beyond
+from observe.judged.sequential_test import FEWEST, chance_of_at_least, share_beyond
 
 Floats = NDArray[np.float64]
 
@@ -63,6 +63,6 @@ def test_a_queue_exactly_at_its_limit_is_called_neither_more_often_than_is_said(
 
 def test_taken_for_independent_the_same_requests_would_mislead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "observe.capacity.sequential_test.num_effective", lambda known, *_, **__: float(len(known))
+        "observe.judged.sequential_test.num_effective", lambda known, *_, **__: float(len(known))
     )
     assert wrong_at_the_limit() > 0.5 * RUNS

@@ -18,8 +18,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from observe.capacity.criteria import Criterion
-from observe.capacity.sequential_test import FEWEST, ShareBeyond, share_beyond
+from observe.judged.criteria import Criterion
+from observe.judged.sequential_test import FEWEST, ShareBeyond, share_beyond
 
 Floats = NDArray[np.float64]
 

@@ -1,4 +1,4 @@
-"""A step under way: looks at its answers now and then, and ends it once the limits are surely kept or broken."""
+"""A run under way: looks at its answers now and then, and ends it once the limits are surely kept or broken."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from observe.capacity.judged_step import StepAnswers, judge
+from observe.judged.judged_step import StepAnswers, StepVerdict, judge
 from traces import finished_ok, latencies_us, request_latencies, sent_or_due
 
 if TYPE_CHECKING:
-    from observe.capacity.criteria import Criterion
+    from observe.judged.criteria import Criterion
     from observe.record.trace_row import Cell
     from traces import Trace
 
@@ -25,10 +25,17 @@ Floats = NDArray[np.float64]
 
 
 class StepWatch:
-    """Collects the outcomes of a step and ends it at the look at which its result is sure."""
+    """Collects the outcomes of a run and ends it at the look at which ``ends`` says why; by default its result is sure.
 
-    def __init__(self, criteria: Sequence[Criterion]) -> None:
+    ``has_ended``: it did.
+    """
+
+    def __init__(
+        self, criteria: Sequence[Criterion], *, ends: Callable[[StepVerdict], str | None] | None = None
+    ) -> None:
+        self.has_ended = False
         self._criteria = criteria
+        self._ends = ends or self._surely_known
         self._rows: dict[int, tuple[float, ...]] = {}
         self._num_whole = 0
         self._next_look = FIRST_LOOK
@@ -60,12 +67,15 @@ class StepWatch:
         self._next_look = int(FURTHER * self._num_whole) + 1
         table = np.array([self._rows[row] for row in range(self._num_whole)]).T
         verdict = judge(_answers(table, self._criteria), self._criteria)
-        if verdict.is_met is not None:
-            said = (
-                "surely within the SLO" if verdict.is_met else f"surely not: {verdict.broken(self._criteria)}"
-            )
+        if (said := self._ends(verdict)) is not None:
             self._next_look = 10**18
-            self._stop(f"step ended after {self._num_whole:,} answers: {said}")
+            self.has_ended = True
+            self._stop(f"ended after {self._num_whole:,} answers: {said}")
+
+    def _surely_known(self, verdict: StepVerdict) -> str | None:
+        if verdict.is_met is None:
+            return None
+        return "surely within the SLO" if verdict.is_met else f"surely not: {verdict.broken(self._criteria)}"
 
 
 def _either(cells: Mapping[str, Cell], name: str, other: str) -> Cell:

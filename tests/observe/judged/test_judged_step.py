@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from observe.capacity.criteria import criteria_of
-from observe.capacity.judged_step import SETTLING, THROUGHPUT, TOO_SHORT, StepAnswers, judge
+from observe.judged.criteria import criteria_of
+from observe.judged.judged_step import SETTLING, THROUGHPUT, TOO_SHORT, StepAnswers, judge
 
 Floats = NDArray[np.float64]
 

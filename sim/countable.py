@@ -29,17 +29,20 @@ UNKNOWN_OF_GROUPS = ("aligns_states", "cuts_shares", "use_eagle", "prefill_check
 """What a run that counts does not know of KV cache groups: prompts that are computed in parts for them."""
 
 
-def may_be_counted(state: State, requests: Requests, *, is_paced: bool) -> bool:
+def may_be_counted(
+    state: State, requests: Requests, *, is_paced: bool, longest: Int64s | None = None
+) -> bool:
     """Return whether an engine that has these requests, all that it gets, may count blocks until one might lack.
 
-    ``is_paced``: a completion lets the next request go.
+    ``is_paced``: a completion lets the next request go. ``longest``: int64 tokens per request that it may come to, -1
+    where it is refused; None: as its row says. Of the log of completions such a run writes the ends alone.
     """
     settings = columns(state.engine)[0]["settings"]
     return (
         variant_for(state.engine) != "whole"
         and _are_known(state, settings)
         and _is_simple(settings)
-        and _are_simple(state, settings, is_paced=is_paced)
+        and _are_simple(state, settings, is_paced=is_paced, longest=longest)
         and not (settings["enable_prefix_caching"] and shares_blocks(requests))
     )
 
@@ -53,7 +56,7 @@ def _are_known(state: State, settings: Any) -> bool:  # noqa: ANN401 - numpy's r
 
 def _is_simple(settings: Any) -> bool:  # noqa: ANN401 - numpy's record
     """Return whether all that the settings ask for is what a run that counts knows."""
-    unknown = ("log_steps", "log_tokens", "log_completions", "pauses_at_completions")
+    unknown = ("log_steps", "log_tokens", "pauses_at_completions")
     return (
         not any(settings[name] for name in unknown)
         and settings["long_prefill_token_threshold"] == 0
@@ -62,22 +65,28 @@ def _is_simple(settings: Any) -> bool:  # noqa: ANN401 - numpy's record
     )
 
 
-def _are_simple(state: State, settings: Any, *, is_paced: bool) -> bool:  # noqa: ANN401 - numpy's record
+def _are_simple(
+    state: State,
+    settings: Any,  # noqa: ANN401 - numpy's record
+    *,
+    is_paced: bool,
+    longest: Int64s | None,
+) -> bool:
     """Return whether each request can be computed alone, and none that another waits for is refused."""
     rows = columns(state.requests)
-    is_in: Any = rows["status"] != dt.REJECTED
+    is_in: Any = rows["status"] != dt.REJECTED if longest is None else longest != dt.NEVER
     if is_in.all():
         is_in = True  # an array takes ten times as long
     elif is_paced:
         return False
-    longest = rows["max_total_tokens"].max(initial=0, where=is_in)
+    most = (rows["max_total_tokens"] if longest is None else longest).max(initial=0, where=is_in)
     prompt = rows["num_prompt_tokens"].max(initial=0, where=is_in)
     fits_a_step = settings["enable_chunked_prefill"] or prompt <= settings["max_num_batched_tokens"]
     sizes = (
         columns(state.kv_cache_groups)["block_size"] if len(state.kv_cache_groups) else settings["block_size"]
     )
-    num_blocks = np.sum(-(-(longest + settings["async_scheduling"]) // sizes))
-    is_short = longest <= settings["max_model_len"] and num_blocks < len(state.blocks)
+    num_blocks = np.sum(-(-(most + settings["async_scheduling"]) // sizes))
+    is_short = most <= settings["max_model_len"] and num_blocks < len(state.blocks)
     return bool(is_short and fits_a_step)
 
 

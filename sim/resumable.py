@@ -213,7 +213,7 @@ class Engine:
 
         HANDED_OVER: ``advance`` has to go on; CANNOT_COUNT: from the beginning.
         """
-        while (reason := run_plain_counted(self._engines(), 0, until_us)) == NEEDS_ROOM:
+        while (reason := run_plain_counted(self._engines(), 0, until_us, True)) == NEEDS_ROOM:
             self._state = with_more_room(self._state)
         return reason
 

@@ -13,17 +13,19 @@ from sim.cluster.results.attempts import with_attempts
 from sim.cluster.results.cluster_results import results_of
 from sim.cluster.results.finished import ClusterSimulation
 from sim.cluster.results.watching import Watch
+from sim.cluster.run.beginning.counted_engines import counted_addresses
 from sim.cluster.run.beginning.prepare import new_world
 from sim.cluster.run.changes.operations import Operations
 from sim.cluster.run.driving import Driver
 from sim.cluster.run.loop import finish_ranks
-from sim.cluster.run.watch import BUSY, look_at_all
+from sim.cluster.run.watch import BUSY, IDLE, look_at_all
 from sim.cluster.run.watch import NEEDS_ROOM as LOOK_NEEDS_ROOM
 from sim.cluster.run.world import FOREVER, NEVER, World
 from sim.config import Record
 from sim.engine.beginning.longer_arrays import with_more_room
+from sim.engine.counting.counted_run import HANDED_OVER
 from sim.engine.run import NEEDS_ROOM
-from sim.engine.run_variants import run_of
+from sim.engine.run_variants import Run, run_of, run_plain_counted
 from sim.engine.state import State, columns
 from sim.jit.references import Table, point_to, table_of
 from sim.requests import Int64s
@@ -47,12 +49,15 @@ def simulate_by_events(
             forced = np.concatenate([forced, np.full(len(work.requests) - len(forced), NEVER)])
     started = time.thread_time()
     world, states = new_world(work, config, record=record, records_decisions=records_decisions, forced=forced)
-    if not coalesce:
+    if coalesce:
+        world.counted_addresses[:] = counted_addresses(work, config, world, states, record=record)
+    else:
         world.coalesces[:] = 0
     operations = Operations(world, states, config, table_of([world]))
     operations.begin()
     watch = None
     if points is not None:
+        world.loop["settles"] = 1
         last_us = int(world.arrivals_us[-1]) if len(world.arrivals_us) else 0
         watch = Watch(points=points, num_instances=len(states), last_arrival_us=last_us)
     end_us = FOREVER if until_us is None else until_us
@@ -95,10 +100,11 @@ def _has_looked(whole: Table, world: World, states: list[State], watch: Watch) -
     if is_over and loop.is_coupled:
         return False
     first = 0
-    while (answer := look_at_all(whole, watch.next_us, watch.seen, first)) == LOOK_NEEDS_ROOM:
-        first = int(loop.waits_for)
-        states[first] = with_more_room(states[first])
-        point_to(world.engines, first, states[first])
+    while (answer := look_at_all(whole, watch.next_us, watch.seen, first)) not in (IDLE, BUSY):
+        number = int(loop.waits_for)
+        first = number if answer == LOOK_NEEDS_ROOM else 0
+        states[number] = with_more_room(states[number])
+        point_to(world.engines, number, states[number])
     watch.take()
     return not is_over or answer == BUSY
 
@@ -112,10 +118,26 @@ def _finish_engines(world: World, states: list[State], *, until_us: int) -> None
         _finish_ranks(world, states, until_us=until_us)
         return
     for number in range(len(states)):
-        run = run_of(states[number])
-        while run(world.engines, number, until_us, bool(world.coalesces[number])) == NEEDS_ROOM:
-            states[number] = with_more_room(states[number])
-            point_to(world.engines, number, states[number])
+        reason = HANDED_OVER
+        if world.counted_addresses[number] != 0:
+            reason = _finish_engine(
+                world, states, number, run=run_plain_counted, until_us=until_us, flag=True
+            )
+        if reason == HANDED_OVER:
+            coalesce = bool(world.coalesces[number])
+            _finish_engine(
+                world, states, number, run=run_of(states[number]), until_us=until_us, flag=coalesce
+            )
+
+
+def _finish_engine(
+    world: World, states: list[State], number: int, *, run: Run, until_us: int, flag: bool
+) -> int:
+    """Run an engine to its end, or to a horizon; return why ``run`` ends."""
+    while (reason := run(world.engines, number, until_us, flag)) == NEEDS_ROOM:
+        states[number] = with_more_room(states[number])
+        point_to(world.engines, number, states[number])
+    return reason
 
 
 def _finish_ranks(world: World, states: list[State], *, until_us: int) -> None:

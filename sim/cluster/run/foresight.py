@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from sim.cluster.run.world import FOREVER, NEVER, World
 from sim.engine import dtypes as dt
+from sim.engine.counting.ends import RANKS, next_end
 from sim.engine.deadlines import next_deadline_us
+from sim.engine.run import in_flight
 from sim.engine.state import State, engine_at
-from sim.engine.step_time.step_duration import output_delay_us
+from sim.engine.step_time.step_duration import blackbox_us, output_delay_us
 from sim.jit.compile import part, phase
+from sim.latency.latency_model import BLACKBOX
 
 MOST_EXAMINED = 32
 """Of longer queues no more are examined: one that cannot end soon would not make up for the time."""
@@ -62,6 +65,76 @@ def is_calm(world: World, state: State, time_us: int) -> bool:
 
 
 @part
+def ties_with_next(state: State) -> bool:
+    """Return whether more than one request has its last token in the step that gives the next last one."""
+    step, num = next_end(state), min(5, state.engine[0].counting.num_ends)
+    for i in range(1, num):  # noqa: SIM110 - numba knows no any() of a generator; those below the root of the heap
+        if state.preempted[i] // RANKS == step:
+            return True
+    return False
+
+
+@part
+def has_blocks_for(state: State, num_requests: int) -> bool:
+    """Return whether an engine has all the blocks that so many requests may ask for: none of them is preempted."""
+    return num_requests * state.block_table.shape[1] < len(state.blocks)
+
+
+@part
+def shortest_step_us(world: World, instance: int, state: State, least_us: int) -> int:
+    """Return what no step is shorter than before one of those that decode ends, while blocks are counted.
+
+    All of them are in each, unless one is preempted. A request that comes and makes that possible has the instance
+    looked at again (``end_of_new_us``).
+    """
+    num = world.fleet.instances[instance].num_in_flight
+    if state.engine[0].settings.latency_kind != BLACKBOX or not has_blocks_for(state, num):
+        return least_us
+    return max(least_us, blackbox_us(state.latency, 0, state.engine[0].counting.num_decodes))
+
+
+@part
+def end_in_flight_us(state: State) -> int:
+    """Return when a batch in flight ends that gives a last token, while blocks are counted; FOREVER without any."""
+    clock, c = state.engine[0].clock, state.engine[0].counting
+    request = c.first_of_firsts
+    while request != NEVER:
+        r = state.requests[request]
+        if r.max_total_tokens == r.num_prompt_tokens + 1:
+            return state.batches[clock.oldest_batch].exec_end_us
+        request = r.next_waiting
+    for i in range(clock.num_batches):
+        b = state.batches[in_flight(state, i)]
+        if b.num_last_tokens > 0:
+            return b.exec_end_us
+    return FOREVER
+
+
+@phase
+def counted_end_us(world: World, instance: int, state: State, now_us: int, least_us: int) -> int:
+    """Return when one of those that run may end, at the soonest, while blocks are counted; FOREVER without any.
+
+    It is the time itself if no other request comes before.
+    """
+    clock, c = state.engine[0].clock, state.engine[0].counting
+    end_us, free_us = FOREVER, now_us
+    if clock.num_batches > 0:
+        end_us, free_us = end_in_flight_us(state), max(now_us, clock.device_free_us)
+        if end_us < FOREVER:
+            return end_us
+    if c.prefilling != NEVER:
+        end_us = free_us + least_us + time_to_go_us(state, c.prefilling, least_us, 0)
+    if c.num_ends > 0:
+        delay_us = 0
+        if not ties_with_next(state):  # else another of them may be seen sooner
+            r = state.requests[state.running[0]]
+            delay_us = min(least_us, output_delay_us(state.latency, r.max_total_tokens - r.num_prompt_tokens))
+        steps_us = (next_end(state) - c.num_scheduled) * shortest_step_us(world, instance, state, least_us)
+        end_us = min(end_us, free_us + steps_us + delay_us)
+    return end_us
+
+
+@part
 def waits_behind_all(state: State) -> bool:
     """Return whether none of those that wait can run before one of those that run has ended.
 
@@ -73,11 +146,14 @@ def waits_behind_all(state: State) -> bool:
 
 
 @phase
-def least_time_to_go_us(state: State, least_us: int, reads_engines: int) -> int:
-    """Return the least ``time_to_go_us`` of requests that run or wait; FOREVER without any."""
+def least_time_to_go_us(state: State, least_us: int, reads_engines: int, is_counted: bool) -> int:
+    """Return the least ``time_to_go_us`` of requests that run or wait; FOREVER without any.
+
+    ``is_counted``: of those that wait alone.
+    """
     queues, is_fcfs = state.engine[0].queues, state.engine[0].settings.policy == dt.FCFS
     to_go_us = FOREVER
-    for i in range(queues.num_running):
+    for i in range(0 if is_counted else queues.num_running):
         to_go_us = min(to_go_us, time_to_go_us(state, state.running[i], least_us, reads_engines))
     if queues.num_waiting == 0 or waits_behind_all(state):
         return to_go_us
@@ -115,7 +191,10 @@ def next_end_us(world: World, instance: int, time_us: int) -> int:
     clock = state.engine[0].clock
     now_us = max(clock.now_us, time_us)
     end_us = end_of_pending_us(state, now_us, least_us)
-    to_go_us = least_time_to_go_us(state, least_us, world.loop[0].reads_engines)
+    is_counted = world.counted_addresses[instance] != 0
+    if is_counted:
+        end_us = min(end_us, counted_end_us(world, instance, state, now_us, least_us))
+    to_go_us = least_time_to_go_us(state, least_us, world.loop[0].reads_engines, is_counted)
     if to_go_us < FOREVER:
         first_us = now_us + least_us
         if clock.num_batches > 0:
@@ -131,6 +210,10 @@ def end_of_new_us(world: World, instance: int, request: int) -> int:
     state, least_us = engine_at(world.engines, instance), world.least_step_us[instance]
     if least_us == 0 or world.loop[0].reads_engines or not is_foreseen(state):
         return 0
+    if world.counted_addresses[instance] != 0:
+        num = world.fleet.instances[instance].num_in_flight
+        if has_blocks_for(state, num - 1) and not has_blocks_for(state, num):
+            return 0
     due_us = world.due_us[(len(world.due_us) >> 1) + instance]
     end_us = state.requests[request].queued_us + least_us + time_to_go_us(state, request, least_us, 0)
     if world.loop[0].has_deadlines and state.deadline_us[request] != NEVER:

@@ -11,6 +11,7 @@ from sim.cluster.run.tables import run_engine
 from sim.cluster.run.world import FOREVER, NEVER, World
 from sim.engine import dtypes as dt
 from sim.engine.control import inject
+from sim.engine.counting.counted_run import HANDED_OVER
 from sim.engine.kv_cache.prefix_cache import has_content
 from sim.engine.kv_offload.waking import has_work, next_event_us
 from sim.engine.run import NEEDS_ROOM
@@ -31,11 +32,17 @@ def run_until(world: World, instance: int, until_us: int) -> bool:
     if is_rank(world, instance):
         loop.waits_for = run_ranks(world, world.first_rank[instance], world.end_rank[instance], until_us)
         return bool(loop.waits_for == NEVER)
-    address, coalesces = world.run_addresses[instance], world.coalesces[instance]
-    if run_engine(address, world.engines, instance, until_us, coalesces) == NEEDS_ROOM:
-        loop.waits_for = instance
-        return False
-    return True
+    while True:  # twice where one that counted its blocks hands over
+        address, flag = world.counted_addresses[instance], loop.settles
+        if address == 0:
+            address, flag = world.run_addresses[instance], world.coalesces[instance]
+        answer = run_engine(address, world.engines, instance, until_us, flag)
+        if answer == NEEDS_ROOM:
+            loop.waits_for = instance
+            return False
+        if answer != HANDED_OVER:
+            return True
+        world.counted_addresses[instance] = 0
 
 
 @phase

@@ -30,8 +30,8 @@ LOOK = np.dtype(
 )
 """An instance at a time."""
 
-IDLE, BUSY, NEEDS_ROOM = 0, 1, 2
-"""Whether anything is left to do for any instance; or an engine needs room before it can be looked at."""
+IDLE, BUSY, NEEDS_ROOM, SNAPSHOT_NEEDS_ROOM = range(4)
+"""Whether anything is left to do for any instance; or an engine needs room for a look at it, or for a snapshot."""
 
 
 @phase
@@ -53,13 +53,14 @@ def look_at(world: World, instance: int, time_us: int, seen: Records) -> None:
 
 @engine_entry
 def look_at_all(table: Table, time_us: int, seen: Records, first: int) -> int:
-    """Fill ``seen``, a LOOK per instance; return IDLE, BUSY, or NEEDS_ROOM with ``waits_for`` saying which engine.
+    """Fill ``seen``, a LOOK per instance; return IDLE, BUSY, or what needs room, and whose is ``waits_for``.
 
-    ``first``: 0, or the engine that needed room; those before it are at ``time_us`` already.
+    ``first``: 0, or the engine that NEEDS_ROOM was about; those before it are at ``time_us`` already. A snapshot comes
+    before all of them.
     """
     world = world_at(table, 0)
     if not world.loop[0].is_coupled and not take_due_snapshots(world, time_us - 1):
-        return NEEDS_ROOM
+        return SNAPSHOT_NEEDS_ROOM
     for instance in range(first, len(seen)):
         if not world.loop[0].is_coupled and not run_until(world, instance, time_us):
             return NEEDS_ROOM

@@ -87,6 +87,10 @@ LOOP = np.dtype(
         ("is_snapshot_planned", np.int64),
         ("num_idle_plans", np.int64),  # planned events that do not keep the run going: of ``changes``
         ("transfer_planned_us", np.int64),
+        (
+            "settles",
+            np.int64,
+        ),  # what engines that count their blocks tell of themselves is read before their end
         ("look_us", np.int64),  # no engine runs past it: the instances' states are recorded then (``watch``)
         ("num_in_transit", np.int64),  # left the gateway's queue, not routed yet
         ("num_decisions", np.int64),
@@ -155,6 +159,7 @@ class World(NamedTuple):
     engines: NDArray[np.int64]  # a table of states (``tables``)
     coalesces: Int64s  # per instance
     run_addresses: Int64s  # per instance: where the machine code of its ``run`` is
+    counted_addresses: Int64s  # and of ``run_counted``, 0 if it hands out its blocks (``counted_engines``)
     pool_of: Int64s  # per instance
     first_rank: Int64s  # per instance: the first of the ranks that it is in step with, NEVER if it is in step with none
     end_rank: Int64s  # per instance: behind the last of them

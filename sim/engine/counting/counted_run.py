@@ -3,7 +3,8 @@
 Three things have to hold. No two requests share a block, so that nothing is found in the prefix cache. No running
 request lacks one (``blocks_in_use.py``). And no client gives up while it waits. Then no request is preempted or
 dropped, and each step computes a token of every request whose prompt is done. It is known beforehand which step gives a
-request its last token, so it is touched when it is admitted, when its prompt is done, and then.
+request its last token, so it is touched when it is admitted, when its prompt is done, and then. Of the log of
+completions it writes the ends alone.
 
 Every step is decided as ``run`` decides it; outcomes, totals, spans and counts of steps are the same bits
 (``tests/sim/engine/counting``). What may be counted, ``sim/countable.py`` says. A run ends here with its last request,
@@ -26,8 +27,9 @@ from sim.engine.counting.counted_step import (
 from sim.engine.counting.hand_over import hand_over
 from sim.engine.counting.pause import note_counted, settle
 from sim.engine.deadlines import next_deadline_us
-from sim.engine.dtypes import NEVER
+from sim.engine.dtypes import FCFS, NEVER
 from sim.engine.kv_offload.waking import has_requests, has_unfinished
+from sim.engine.log import has_room
 from sim.engine.run import (
     IDLE,
     NEEDS_ROOM,
@@ -67,10 +69,16 @@ def take_in_due(s: State) -> None:
 
 
 @part
-def has_room_for_spans(s: State) -> bool:
-    """Return whether the log of spans can take another jump, or another step."""
-    fill = s.engine[0].log_fill
-    return not s.engine[0].settings.log_spans or fill.num_spans + len(s.ends_us) <= len(s.spans)
+def has_room_to_count(s: State) -> bool:
+    """Return whether the logs and the queue can take another jump, or another step."""
+    settings, queues, fill = s.engine[0].settings, s.engine[0].queues, s.engine[0].log_fill
+    if settings.log_spans and fill.num_spans + len(s.ends_us) > len(s.spans):
+        return False
+    if settings.log_completions and fill.num_completions + len(s.entries) * settings.max_num_seqs > len(
+        s.completions
+    ):
+        return False
+    return settings.policy == FCFS or queues.num_waiting + queues.num_added - queues.num_joined <= len(s.heap)
 
 
 @part
@@ -87,7 +95,7 @@ def end_jump(s: State, until_us: int) -> None:
 def count_sync(s: State, until_us: int) -> int:
     """Schedule, run, update; one batch at a time."""
     clock = s.engine[0].clock
-    while has_room_for_spans(s):
+    while has_room_to_count(s):
         if clock.now_us >= until_us:
             return REACHED
         if has_to_stop(s):
@@ -167,7 +175,7 @@ def drain_counted(s: State) -> None:
 def count_with_batch_queue(s: State, until_us: int) -> int:
     """Schedule batches while their predecessors run."""
     clock, most = s.engine[0].clock, s.engine[0].settings.max_concurrent_batches
-    while has_room_for_spans(s):
+    while has_room_to_count(s):
         if clock.now_us >= until_us:
             return REACHED
         if has_to_stop(s):
@@ -201,11 +209,11 @@ def count_with_batch_queue(s: State, until_us: int) -> int:
 
 
 @engine_entry
-def run_counted(engines: Table, engine: int, until_us: int) -> int:
+def run_counted(engines: Table, engine: int, until_us: int, settles: bool) -> int:
     """Take every step of an engine that starts before ``until_us``; return REACHED, IDLE or a reason not to go on.
 
-    ``engine``: which row of the table it is. With several KV cache groups, how many blocks are free is not told at a
-    pause.
+    ``engine``: which row of the table it is. ``settles``: at a pause, all that an engine tells of itself is to be
+    there; with several KV cache groups, but for how many blocks are free.
     """
     s = engine_at(engines, engine)
     is_queued = s.engine[0].settings.max_concurrent_batches > 1
@@ -214,7 +222,10 @@ def run_counted(engines: Table, engine: int, until_us: int) -> int:
     if s.engine[0].counting.has_lacked or (has_groups and reason == HANDED_OVER):
         return CANNOT_COUNT
     if reason in (REACHED, IDLE):
-        settle(s, until_us)
+        if settles:
+            settle(s, until_us)
     elif reason == HANDED_OVER:
+        if not has_room(s):  # blocks that are handed out are entered into the hash table
+            return NEEDS_ROOM
         hand_over(s)
     return reason

@@ -15,9 +15,9 @@ from sim.engine.counting.ends import (
     take_first,
     take_last,
 )
-from sim.engine.dtypes import FINISHED, NEVER, RUNNING
+from sim.engine.dtypes import COMPLETED, FINISHED, NEVER, RUNNING
 from sim.engine.kv_cache.prefix_cache import cdiv
-from sim.engine.log import count_steps, log_span
+from sim.engine.log import count_steps, log_completion, log_span
 from sim.engine.optional.added_time import with_host_time
 from sim.engine.schedule import length_limit
 from sim.engine.state import State
@@ -200,8 +200,10 @@ def end_counted(s: State, request: int, now_us: int, emission: int) -> None:
     queues.head_is_blocked = 0
     queues.has_finished_ids = 1
     totals.num_completed += 1
-    if settings.is_closed_loop:
-        answer(s, request, r.last_token_us + output_delay_us(s.latency, r.num_tokens - r.num_prompt_tokens))
+    if settings.is_closed_loop or settings.log_completions:
+        seen_us = r.last_token_us + output_delay_us(s.latency, r.num_tokens - r.num_prompt_tokens)
+        log_completion(s, request, seen_us, COMPLETED)
+        answer(s, request, seen_us)
 
 
 @part

@@ -66,6 +66,7 @@ def loop_of(config: ClusterConfig, work: ClusterWork, *, records_decisions: bool
     loop["sees_queues"] = sees_all or uses_detector or "queues" in reports
     loop["sees_kv"] = sees_all or uses_detector or "kv" in reports
     loop["sees_caches"] = is_own or asks_decode_caches or "caches" in reports
+    loop["settles"] = loop["sees_queues"][0] or loop["sees_kv"][0]
     loop["hears_first_tokens"] = work.waits_for_first_tokens or any(
         hears_first_tokens(each) for each in policies
     )

@@ -96,8 +96,10 @@ def new_world(
         clients=clients_of(work.clients),
         log=new_decision_log(most_decisions if records_decisions else 0, config.num_instances),
         transfers=transfers,
+        **_of_engines(
+            states, config, loop
+        ),  # first: code that is compiled for an engine needs to know its table
         **_of_instances(states, config, record=record, runs_engines=runs_engines),
-        **_of_engines(states, config, loop),
         **_of_routers(fleet, table, config),
         **_of_arrivals(work, num_originals=int(loop["num_requests"][0])),
         links=new_links(
@@ -161,6 +163,7 @@ def _of_instances(
     return {
         "coalesces": np.repeat(np.array([can_jump(pool, record) for pool in config.pools], np.int64), counts),
         "run_addresses": np.array(run_addresses, np.int64),
+        "counted_addresses": np.zeros(config.num_instances, np.int64),
         "pool_of": np.repeat(np.arange(len(counts)), counts),
         "first_rank": np.repeat(firsts, counts),
         "end_rank": np.repeat(np.cumsum(counts), counts),

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim import Blackbox, EngineConfig, LatencyModel, Requests, StepBatch
+from sim.cluster import by_events
 from sim.cluster.cluster_config import ClusterConfig, PipelineLatency, Pool, SnapshotIntervals
 from sim.cluster.cluster_simulation import simulate_cluster
 from sim.cluster.cluster_work import ClusterWork
@@ -27,7 +28,8 @@ from sim.cluster.routing.routing_policies import (
 )
 from sim.cluster.run.beginning import prepare
 from sim.cluster.run.beginning.prepare import new_world
-from sim.engine.state import columns
+from sim.config import Record
+from sim.engine.state import State, columns
 from sim.jit.references import table_of
 from tests.examples import examples, few_or_all
 from tests.sim.cluster.test_cluster import assert_same_run
@@ -60,13 +62,21 @@ CHANGES: tuple[dict[str, object], ...] = (
 LATENCY = Blackbox(alpha0=500, alpha2=3, beta0=6000, beta1=20, beta2=30)
 
 
-def looking_at_each_step(work: ClusterWork, config: ClusterConfig) -> ClusterSimulation:
-    """Return a run whose decisions bring every engine to their time, and score each."""
+def looking_at_each_step(
+    work: ClusterWork,
+    config: ClusterConfig,
+    *,
+    record: Record = "none",
+    points: int | None = None,
+    until_us: int | None = None,
+) -> ClusterSimulation:
+    """Return a run whose decisions bring every engine to their time, and score each; blocks are handed out."""
     with pytest.MonkeyPatch.context() as patch:
         none = np.zeros(config.num_instances, np.int64)
         patch.setattr(prepare, "least_steps", lambda *_, **__: none)
         patch.setattr(prepare, "is_searched", lambda *_: False)
-        return simulate_cluster(work, config)
+        patch.setattr(by_events, "counted_addresses", lambda *_, **__: none)
+        return simulate_cluster(work, config, record=record, points=points, until_us=until_us)
 
 
 def mostly_foreseen(pick: Pick) -> LatencyModel:
@@ -208,6 +218,22 @@ def test_an_engine_is_advanced_for_what_ends_not_for_each_decision(
         for done in (simulate_cluster(work, config), looking_at_each_step(work, config))
     ]
     assert jumps[0] < share * jumps[1]
+
+
+def test_the_table_of_engines_is_there_before_an_engine_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    known: dict[type, object] = {}
+    monkeypatch.setattr("sim.jit.references._HOLLOW", known)
+    monkeypatch.setattr("sim.jit.references._LAYOUTS", {})
+    asked: list[bool] = []
+
+    def address_of_run(_state: State) -> int:
+        asked.append(State in known)  # code that is compiled for it reads such a table
+        return 0
+
+    monkeypatch.setattr(prepare, "address_of_run", address_of_run)
+    pool = Pool(engine=EngineConfig(max_model_len=4096), latency=LATENCY, instances=3)
+    new_world(two_long_answers(), ClusterConfig(pools=(pool,)))
+    assert asked == [True] * 3
 
 
 def test_engines_side_by_side_have_the_rows_that_they_have_one_by_one() -> None:

@@ -136,8 +136,11 @@ def _refuse_both(sweep: str | None) -> None:
 
 
 def check_load(workload: WorkloadOptions, sweep: str | None, *, sessions: str | None = None) -> None:
-    """Raise ConfigError for options that contradict each other, before anything large is imported."""
-    from traces import ConfigError
+    """Raise ConfigError for options that contradict each other, TraceError for a trace that is not there.
+
+    Before anything large is imported.
+    """
+    from traces import ConfigError, locate
     from traces.workload import check_options, sweep_options
 
     loads = ("trace", "workload", "preset", "like", "rate", "concurrency", "stages", "batch")
@@ -147,6 +150,8 @@ def check_load(workload: WorkloadOptions, sweep: str | None, *, sessions: str | 
         )
     for options in [workload] if sweep is None else [each for _, _, each in sweep_options(workload, sweep)]:
         check_options(options)
+    if workload.trace is not None and not (named := Path(str(workload.trace).partition("#")[0])).exists():
+        locate(named)
 
 
 def _loads(workload: WorkloadOptions, sweep: str | None) -> list[tuple[str, str, Trace]]:

@@ -76,7 +76,10 @@ class SentMedia:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """How many requests have which parts."""
+        """How many requests have which parts; of none, that the load has none to draw."""
+        if not self.of_row:
+            asked = " or ".join(_SENT_AS[name].partition(",")[0] for name in self.drawing.drawn)
+            return (f"the load has no {asked}: those of a specification or a trace are drawn",)
         counts = {name: len(self.rows(name)) for name in MODALITIES}
         return tuple(
             f"{number} requests have {_SENT_AS[name]} behind the text"

@@ -229,3 +229,9 @@ async def test_audio_comes_to_the_server_and_the_trace_keeps_its_tokens() -> Non
     assert lengths == [round(0.4 * SAMPLE_RATE)]
     assert seen.trace.cells("audio_tokens").values[seen.trace.cells("audio_tokens").is_known].tolist() == [10]
     assert not seen.trace.cells("images").is_known.any()
+
+
+def test_a_load_that_has_nothing_to_draw_is_told() -> None:
+    pytest.importorskip("PIL", reason="the extra images is not installed")
+    plan = plan_of(workload([0, 1000]), audio=0.04)
+    assert "the load has no images or audio: those of a specification or a trace are drawn" in plan.notes

@@ -160,6 +160,7 @@ def test_a_setting_reaches_into_a_list_of_pools(folder: Path) -> None:
         ("engine.num_gpu_blocks=1", "engine.num_gpu_blocks: got 1"),
         ("latency.coefficients.beta9=1", "latency.coefficients.beta9: unknown key"),
         ("engine.max_num_seqs={", "YAML"),
+        ("hardware.gpu=H1000", "hardware.gpu: got 'H1000', expected a GPU of the table"),
     ],
 )
 @pytest.mark.usefixtures("folder")

@@ -96,9 +96,7 @@ def new_world(
         clients=clients_of(work.clients),
         log=new_decision_log(most_decisions if records_decisions else 0, config.num_instances),
         transfers=transfers,
-        **_of_engines(
-            states, config, loop
-        ),  # first: code that is compiled for an engine needs to know its table
+        **_of_engines(states, config, loop),  # first: code compiled for an engine needs to know its table
         **_of_instances(states, config, record=record, runs_engines=runs_engines),
         **_of_routers(fleet, table, config),
         **_of_arrivals(work, num_originals=int(loop["num_requests"][0])),

@@ -145,8 +145,10 @@ def named(error: ConfigError, settings: Sequence[Setting]) -> ConfigError:
         if message.startswith((f"{each.key}:", f"{each.key}[", f"{about}:")):
             return ConfigError(re.sub(r" \([^()]*\)$", "", message) + f" (--set {each})")
         section = re.escape(each.key.rpartition(".")[0])
-        if re.match(rf"{section} \([^()]*\): got '{re.escape(each.value)}'", message):  # a GPU that is not known
-            return ConfigError(f"{each.key}{message[message.index(': got'):]} (--set {each})")
+        if re.match(
+            rf"{section} \([^()]*\): got '{re.escape(each.value)}'", message
+        ):  # a GPU that is not known
+            return ConfigError(f"{each.key}{message[message.index(': got') :]} (--set {each})")
     return error
 
 

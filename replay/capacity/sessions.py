@@ -299,16 +299,20 @@ def _answered_per_s(trace: Trace) -> tuple[float, float]:
     That is until the last session begins: from then on the run empties, and how long that takes says nothing. Sessions
     are completed at the rate of rounds over the rounds of a session.
     """
-    from traces import finished_ok, request_latencies, send_or_arrival_us
+    from traces import finished_ok, request_latencies, sent_or_due
 
     session, names = trace.cells("session_id").codes()
-    start = np.asarray(send_or_arrival_us(trace), np.float64)
+    start = sent_or_due(trace).floats()
     ok = finished_ok(trace)
     end = np.where(ok, start + request_latencies(trace)["e2e_us"], np.inf)
     begins, is_whole = np.full(len(names), np.inf), np.ones(len(names), np.bool_)
-    np.fmin.at(begins, session, start)
-    is_whole[session[~ok]] = False
-    since_us, until_us = begins.min(), begins.max()
+    is_of_one = session >= 0
+    np.fmin.at(begins, session[is_of_one], start[is_of_one])
+    is_whole[session[is_of_one & ~ok]] = False
+    begun = begins[np.isfinite(begins)]
+    if not len(begun):
+        return 0.0, 0.0
+    since_us, until_us = begun.min(), begun.max()
     if until_us == since_us:
         until_us = max(end[ok], default=since_us)
     rounds_per_s = float((end <= until_us).sum()) / max(until_us - since_us, 1.0) * 1e6

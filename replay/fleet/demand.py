@@ -194,7 +194,7 @@ def _alike(lengths: Lengths) -> list[str]:
         return []
     return [
         "all requests have the same lengths: they finish together, and the least-loaded router sends the next ones "
-        "together, too. TTFT p99 is then above that of real requests, which differ (trace synth: "
+        "together, too. TTFT p99 may then be above that of real requests, which differ (trace synth: "
         "--prompt-tokens-stdev, --output-tokens-stdev)"
     ]
 

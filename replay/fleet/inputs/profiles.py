@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from contextlib import suppress
 from lazy_dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,8 +126,9 @@ def read_source(
         return priced(of_table, prices)
     path = Path(text)
     if path.suffix in FILES and not is_there(path):
-        beside = path.parent.iterdir() if path.parent.is_dir() else ()
-        files = [str(each) for each in beside if each.suffix in FILES]
+        files = list[str]()
+        with suppress(OSError):  # a folder that is not there, or cannot be read
+            files = [str(each) for each in path.parent.iterdir() if each.suffix in FILES]
         near = difflib.get_close_matches(text, files, n=1)
         raise ConfigError(f"--profile: no such file: {text}{f'; nearest: {near[0]}' if near else ''}")
     if not text or not is_there(path):

@@ -128,8 +128,9 @@ def _whole_name(served: Served, written: str) -> str:
     name = SHORT.get(written) or written.lstrip("-").replace("_", "-")
     if name in FLAGS or name.removeprefix("no-") in FLAGS:
         return name
-    longer = [each for known in FLAGS for each in (known, f"no-{known}") if each.startswith(name)]
-    if len(longer) != 1:
+    switches = [f"no-{each}" for each, known in FLAGS.items() if known.kind == "switch"]
+    longer = [each for each in (*FLAGS, *switches) if each.startswith(name)]
+    if len(longer) != 1 or not written.startswith("--"):
         return name
     served.notes.append(f"{written}: taken for --{longer[0]}, as vLLM takes a flag that is cut short")
     return longer[0]

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import vtwin
-from replay.capacity.sessions import _most, _near
+from replay.capacity.sessions import _answered_per_s, _most, _near
+from traces import Header, make_trace
 
 TWIN = """\
 engine: {max_num_seqs: 8, max_num_batched_tokens: 512, num_gpu_blocks: 700, max_model_len: 4096}
@@ -242,3 +243,19 @@ def test_the_search_finds_every_number(true: int) -> None:
     assert _most(is_met, 30) == min(true, 30)
     assert max(asked) <= 30
     assert len(asked) <= 3 + 2 * math.log2(30)
+
+
+def test_rows_of_no_session_and_sessions_that_never_begin_are_in_no_rate() -> None:
+    columns = {
+        "request_id": range(5),
+        "session_id": ["a", "a", "b", None, "c"],
+        "input_tokens": [1] * 5,
+        "output_tokens": [1] * 5,
+        "arrival_time_us": [0, 1_000_000, 2_000_000, 9_000_000, None],
+        "first_chunk_time_us": [500_000, 1_500_000, 2_500_000, 9_500_000, None],
+        "last_chunk_time_us": [500_000, 1_500_000, 2_500_000, 9_500_000, None],
+        "status": ["ok"] * 4 + ["error"],
+    }
+    rounds_per_s, sessions_per_s = _answered_per_s(make_trace(Header(), columns))
+    assert rounds_per_s == pytest.approx(2 / 2)  # a's two, in the two seconds until b begins
+    assert sessions_per_s == pytest.approx(rounds_per_s * 2 / 4)

@@ -162,6 +162,8 @@ def test_a_flag_that_is_cut_short_is_the_only_one_that_begins_so_as_vllm_takes_i
     assert start.engine == {"max_num_seqs": 64, "enable_prefix_caching": False}
     assert "--max_num_seq: taken for --max-num-seqs, as vLLM takes a flag that is cut short" in start.notes
     assert "--max-num …: not in the twin" in start.notes  # two begin so: vLLM refuses it
+    for other in ("-q 4", "--no-max-num-seq 4"):  # no long flag; no switch
+        assert not start_from_serve(f"vllm serve Qwen/Qwen3-8B {other}").engine
 
 
 def test_what_sizes_the_cache_in_a_file_goes_before_the_size_on_record(tmp_path: Path) -> None:

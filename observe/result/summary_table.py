@@ -71,7 +71,7 @@ def summary_parts(summary: ObservedSummary) -> list[AnswerPart]:
     label = max((len(name) for name, _, _ in shown), default=0)
     head = ["", "mean", "p50", "p90", "p95", "p99"]
     figures = AlignedRows([head, *(_row(*each) for each in shown)], [-label, *[_COLUMN] * 5])
-    known = precision_rows(summary["p99_precision"])
+    known = precision_rows(summary["p99_precision"], requests_per_s=summary["request_throughput"])
     return [TermRows(facts), *errors, figures, *([TermRows(known)] if known else [])]
 
 

@@ -179,7 +179,8 @@ def _optional_facts(summary: SimulationSummary) -> list[tuple[str, str]]:
 def _precision_parts(summary: SimulationSummary) -> list[AnswerPart]:
     """Return how well the 99th percentiles are known."""
     medians = {name: summary[name]["p50"] for name in ("ttft_us", "itl_us", "e2e_us")}
-    rows = precision_rows(summary["p99_precision"], medians)
+    per_s = summary["offered_rate_per_s"] or summary["request_throughput"]
+    rows = precision_rows(summary["p99_precision"], medians, requests_per_s=per_s)
     return [TermRows(rows)] if rows else []
 
 

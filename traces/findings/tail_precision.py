@@ -252,11 +252,15 @@ def _of_gaps(trace: Trace, order: NDArray[np.int64]) -> TailPrecision | None:
 
 
 def precision_rows(
-    precision: Precision, medians_us: Mapping[str, float | None] | None = None
+    precision: Precision,
+    medians_us: Mapping[str, float | None] | None = None,
+    *,
+    requests_per_s: float | None = None,
 ) -> list[tuple[str, str]]:
     """Return the lines that say how well the 99th percentiles are known; [] where nothing is.
 
     ``medians_us``: of the metrics, which decide the units as in a run's table; None: all are told in ms.
+    ``requests_per_s``: of the run, by which the requests that ±5 % takes are a time, too.
     """
     known = {name: each for name in SHOWN if (each := precision.get(name)) is not None}
     if not known:
@@ -275,10 +279,13 @@ def precision_rows(
     needed = [each["num_for_5_percent"] for each in known.values() if each["num_for_5_percent"] is not None]
     wide = [each for each in known.values() if not _is_narrow(each)]
     if needed and wide:
+        from traces.units import shown_time
+
         least = "at least " if any(each["high"] is None for each in wide) else ""
         why = " (so few show no upper end)" if least else ""
         here = max((each["n"] for name, each in known.items() if name != "itl_us"), default=0)
-        told = f"{least}{max(needed):,} requests{why}"
+        time = f", {shown_time(max(needed) / requests_per_s * 1e6)} at this load" if requests_per_s else ""
+        told = f"{least}{max(needed):,} requests{time}{why}"
         if here and max(needed) > PRACTICAL * here:
             told = f"p99 takes more than {PRACTICAL} times these {here:,} requests"
         rows.append(("", f"for ±5 %: {told}"))

@@ -215,6 +215,8 @@ def test_the_rows_say_what_it_takes_only_where_an_interval_is_wide() -> None:
     assert precision_rows({"ttft_us": narrow}) == [("p99 within", "TTFT 95 to 105 ms")]
     few = TailPrecision(**{**wide, "num_for_5_percent": 1_000})  # type: ignore[typeddict-item] # the same keys
     assert precision_rows({"ttft_us": narrow, "itl_us": few})[1] == ("", "for ±5 %: 1,000 requests")
+    timed = precision_rows({"ttft_us": narrow, "itl_us": few}, requests_per_s=4.0)
+    assert timed[1] == ("", "for ±5 %: 1,000 requests, 4.17 min at this load")
     assert precision_rows({"itl_us": wide})[1] == ("", "for ±5 %: 1,200 requests")
     advice = "for ±5 %: p99 takes more than 10 times these 100 requests"
     assert precision_rows({"ttft_us": narrow, "itl_us": wide})[1] == ("", advice)

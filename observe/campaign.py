@@ -42,6 +42,11 @@ class Outcome:
     trace: Trace
     observation: Observation | None
 
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether it was begun now, and broken off."""
+        return self.observation is not None and bool(self.observation.interrupted)
+
 
 async def run_loads(
     loads: Sequence[ListedLoad],

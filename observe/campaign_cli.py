@@ -13,6 +13,7 @@ import typer
 
 from observe.campaign import Outcome, estimate_all, model_length, run_loads
 from observe.observation import observe_with
+from observe.plan.auto_sweep import end_loads, num_rates, rate_loads
 from observe.plan.loads import ListedLoad, calibration_loads, single_load, sweep_loads
 from observe.result.json_document import SCHEMA_VERSION, ObservedSummary, summarize_observed
 from observe.run.panel import show
@@ -41,23 +42,51 @@ async def observe_list(
 ) -> list[Outcome]:
     """Run the list into ``folder``, with requests cut by ``cuts``; return the result of each load that was begun.
 
-    Raises ConfigError where the list cannot be made, typer.Abort where the user does not want it.
+    Raises ConfigError where the list cannot be made, typer.Abort where the user does not want it; ServerError where
+    ``--sweep auto`` has no answers to choose rates by.
     """
-    seed = seed_of(workload)
-    loads = [
-        replace(load, requests=with_cancellations(load.requests, cuts, seed=seed))
-        for load in await _loads(workload, settings, options=options)
-    ]
-    ends = accumulate(len(load.requests) for load in loads)
-    num_before = {load.name: end - len(load.requests) for load, end in zip(loads, ends, strict=True)}
+
+    async def run(loads: Sequence[ListedLoad], done: Sequence[Outcome] = ()) -> list[Outcome]:
+        cut = [
+            replace(load, requests=with_cancellations(load.requests, cuts, seed=seed_of(workload)))
+            for load in loads
+        ]
+        num_done = sum(len(each.load.requests) for each in done)
+        return await _run(
+            cut, settings, options=options, folder=folder, overwrite=overwrite, num_done=num_done
+        )
+
+    number = num_rates(options.sweep)
+    if number is None:
+        loads = await _loads(workload, settings, options=options)
+        if options.repeat is not None:
+            from observe.repeats.repeat_blocks import in_blocks
+
+            loads = in_blocks(loads, options.repeat, seed=seed_of(workload))
+        return await run(loads)
+    ends = end_loads(workload)
+    outcomes = await run(ends)
+    if len(outcomes) < len(ends) or any(each.is_interrupted for each in outcomes):
+        return outcomes
+    throughputs = [summarize_observed(each.trace, slo_us={})["request_throughput"] for each in outcomes]
+    return outcomes + await run(rate_loads(workload, throughputs, number=number), outcomes)
+
+
+async def _run(
+    loads: Sequence[ListedLoad],
+    settings: Settings,
+    *,
+    options: ListOptions,
+    folder: Path,
+    overwrite: bool,
+    num_done: int,
+) -> list[Outcome]:
+    """Run loads into ``folder``, before which ``num_done`` requests were planned."""
+    ends = accumulate((len(load.requests) for load in loads), initial=num_done)
+    num_before = {load.name: before for load, before in zip(loads, ends, strict=False)}
     for load in loads:
         if (limit := limit_note(load.requests)) is not None:
             tell(f"observe: {load.name}: {limit}")
-
-    if options.repeat is not None:
-        from observe.repeats.repeat_blocks import in_blocks
-
-        loads = in_blocks(loads, options.repeat, seed=seed)
 
     async def observe(load: ListedLoad, stem: Path) -> Observation:
         own = settings

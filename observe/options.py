@@ -481,7 +481,8 @@ class ListOptions:
         str | None,
         typer.Option(
             metavar="VALUES",
-            help="One run per value, into the folder --output: rates (1,2,4) or numbers of users (concurrency=8,16).",
+            help="One run per value, into the folder --output: rates (1,2,4), numbers of users (concurrency=8,16), "
+            "or auto: 8 rates (auto:N: N) up to the most that the server answers.",
             rich_help_panel=LIST,
         ),
     ] = None
@@ -515,11 +516,16 @@ class ListOptions:
     @property
     def sweep_alone(self) -> str | None:
         """The rates that are observed once each; None: there are no such, or users are swept."""
-        return None if self.repeat is not None or "concurrency" in (self.sweep or "") else self.sweep
+        from observe.plan.auto_sweep import num_rates
+
+        several = "concurrency" in (self.sweep or "") or num_rates(self.sweep) is not None
+        return None if self.repeat is not None or several else self.sweep
 
     @property
     def is_asked_for(self) -> bool:
         """Whether there is a list. Raises ConfigError for options that cannot be combined."""
+        from observe.plan.auto_sweep import num_rates
+
         if self.find.find_capacity:
             if self.sweep is not None or self.plan is not None or self.repeat is not None or self.yes:
                 raise ConfigError("--sweep, --plan, --repeat, --yes: cannot be combined with --find-capacity")
@@ -528,6 +534,10 @@ class ListOptions:
             raise ConfigError("--config: needs --find-capacity, which begins at the twin's capacity")
         if self.sweep is not None and self.plan is not None:
             raise ConfigError("--plan: cannot be combined with --sweep")
+        if self.repeat is not None and num_rates(self.sweep) is not None:
+            raise ConfigError(
+                "--sweep auto: cannot be combined with --repeat, expected the rates that it found"
+            )
         if self.plan is not None and self.repeat is not None:
             raise ConfigError("--plan: cannot be combined with --repeat: it has a repeated load of its own")
         some = self.sweep is not None or self.plan is not None or self.repeat is not None

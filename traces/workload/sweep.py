@@ -29,7 +29,7 @@ def parse_sweep(text: str) -> tuple[Literal["rate", "concurrency"], list[float]]
         return "rate", numbers
     if what == "concurrency" and good:
         return "concurrency", numbers
-    raise ConfigError(f"--sweep: got {text!r}, expected rates (1,2,4) or users (concurrency=8,16)")
+    raise ConfigError(f"--sweep: got {text!r}, expected rates (1,2,4), users (concurrency=8,16), or auto")
 
 
 def sweep_options(options: WorkloadOptions, text: str) -> list[tuple[str, float, WorkloadOptions]]:

@@ -82,7 +82,7 @@ def _rows(found: TwoRuns) -> list[tuple[str, str, str, str]]:
     """Return the rows, head first."""
     a, b = found.a, found.b
     return [
-        ("", _short(terminal(a.name)), _short(terminal(b.name)), "B against A"),
+        ("", *_short_names(terminal(a.name), terminal(b.name)), "B against A"),
         ("what", _MODES.get(a.mode, a.mode), _MODES.get(b.mode, b.mode), ""),
         ("requests", f"{a.num_requests:,}", f"{b.num_requests:,}", ""),
         ("failed", f"{a.num_requests - a.num_ok:,}", f"{b.num_requests - b.num_ok:,}", ""),
@@ -140,6 +140,14 @@ def _pair(a: float | None, b: float | None) -> tuple[str, str, str]:
 
 def _rate(value: float | None) -> str:
     return number_format.NONE if value is None else f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"
+
+
+def _short_names(a: str, b: str) -> tuple[str, str]:
+    """Return names that fit their columns: the last parts by which they differ, and their ends where they are long."""
+    ones, others = a.split("/"), b.split("/")
+    while len(ones) > 1 and len(others) > 1 and ones[-1] == others[-1]:  # aiperf's files all have one name
+        ones, others = ones[:-1], others[:-1]
+    return _short("/".join(ones)), _short("/".join(others))
 
 
 def _short(name: str) -> str:

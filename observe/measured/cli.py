@@ -84,11 +84,14 @@ def report(
         raise ConfigError(NO_LIMITS)
     page = output or (traces[0] / "report.html" if traces[0].is_dir() else _beside(traces[0]))
     write_text(page, found.html(redact_command(["vtwin", *sys.argv[1:]], os.environ)), option="--output")
+    for line in found.notes:
+        tell(f"note: {line}")
     for line in found.warnings:
         tell(f"warning: {line}")
     say(str(page))
     for tool, runs in found.log(page, mlflow=tracking.mlflow, wandb=tracking.wandb).items():
         tell(f"logged to {tool}: {', '.join(runs)}")
+    tell(f"report: {found.answer}")
     named = {"" if len(found.loads) == 1 else each.name: each.goodput for each in found.loads}
     gate.check(named)
 

@@ -47,7 +47,11 @@ def page_of(
         title=title,
         lead=lead,
         warnings=[
-            f"{line}." for line in (*repeats.warnings(), *(w for each in loads for w in each.warnings()))
+            f"{line}."
+            for line in (
+                *repeats.warnings(),
+                *(w for each in loads for w in (*each.notes(), *each.warnings())),
+            )
         ],
         headlines=_headlines(loads[-1], slo_us) if len(loads) == 1 else [],
         sections=[

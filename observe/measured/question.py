@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from lazy_dataclasses import dataclass
 from pathlib import Path
 
+from observe.measured.first_sentence import first_sentence
 from observe.measured.page import page_of
 from observe.measured.served_load import ServedLoad, of_served, read_load
 from observe.repeats.repeated_load import RepeatedLoads
@@ -18,6 +19,7 @@ class MeasuredRuns:
 
     loads: tuple[ServedLoad, ...]
     slo_us: Mapping[str, float]
+    left_out: tuple[str, ...] = ()
 
     @property
     def repeats(self) -> RepeatedLoads:
@@ -25,9 +27,21 @@ class MeasuredRuns:
         return of_served(self.loads)
 
     @property
+    def answer(self) -> str:
+        """What a reader takes away who reads one sentence: the page's first."""
+        return first_sentence(self.loads, self.repeats.loads)
+
+    @property
+    def notes(self) -> list[str]:
+        """What is to know of how the files were read, a line each."""
+        return [line for each in self.loads for line in each.notes()]
+
+    @property
     def warnings(self) -> list[str]:
         """What makes the numbers others than the server's, a line each."""
-        return [*self.repeats.warnings(), *(line for each in self.loads for line in each.warnings())]
+        out = f"left out: {', '.join(self.left_out)}, which have no rate, as the others have"
+        said = [out] if self.left_out else []
+        return [*said, *self.repeats.warnings(), *(line for each in self.loads for line in each.warnings())]
 
     def html(self, command: str = "observe.report_runs") -> str:
         """Return the page, which needs no other file; ``command``: what made it, told on it."""
@@ -66,7 +80,13 @@ def report_runs(paths: Sequence[Path], *, slo_us: Mapping[str, float] | None = N
     loads = [
         read_load(path, name=name, slo_us=slo_us) for path, name in zip(found, _names(found), strict=True)
     ]
-    return MeasuredRuns(loads=tuple(sorted(loads, key=lambda each: each.place or 0.0)), slo_us=slo_us)
+    rated = [each for each in loads if each.summary.concurrency is None and each.summary.rate_per_s]
+    shown = rated if len(rated) > 1 else loads
+    return MeasuredRuns(
+        loads=tuple(sorted(shown, key=lambda each: each.place or 0.0)),
+        slo_us=slo_us,
+        left_out=tuple(each.name for each in loads if each not in shown),
+    )
 
 
 def _in_folder(path: Path) -> list[Path]:

@@ -65,9 +65,13 @@ class ServedLoad:
         users = self.summary.concurrency
         return float(users) if users else self.summary.rate_per_s
 
+    def notes(self) -> list[str]:
+        """Return what is to know of how a file was read."""
+        return [f"{self.name}: {line}" for line in reading_notes(self.trace)]
+
     def warnings(self) -> list[str]:
         """Return the warnings that come before any number."""
-        found = [f"{self.name}: {line}" for line in reading_notes(self.trace)]
+        found: list[str] = []
         client = self.trace.header.client
         if client is not None and client.limited:
             found.append(

@@ -62,9 +62,13 @@ def load_twins(
     if base and changed == [()]:
         raise ConfigError("--base: got it without --set, expected settings to compare with the file as it is")
     for each in [(), *changed] if base else changed:
-        is_of_router = any(one.key.startswith("cluster.routing.") for one in each)
-        router = [Setting("cluster.routing.policy", routing)] if routing is not None and is_of_router else []
-        twin = load_config(config, defaults=defaults, settings=[*router, *each])
+        keys = [one.key for one in each]
+        first = []  # options that a setting is checked against
+        if instances is not None and any(key.startswith("cluster.") for key in keys):
+            first.append(Setting("cluster.instances", str(instances)))
+        if routing is not None and any(key.startswith("cluster.routing.") for key in keys):
+            first.append(Setting("cluster.routing.policy", routing))
+        twin = load_config(config, defaults=defaults, settings=[*first, *each])
         if not anyway:
             check_starts(twin)
         found.append((each, with_cluster(twin, instances=instances, routing=routing)))

@@ -10,6 +10,7 @@ from replay.trace.group_summary import group_parts
 from replay.trace.kv_offload import hits_by_tier, offload_text
 from replay.trace.operator_times import operator_grids
 from replay.trace.simulation_summary import SimulationSummary
+from replay.verdict.judged import why_undecided
 from replay.verdict.sentences import long_waits, verdict_sentence
 from traces import MOST_FAILED, four_digits, in_unit, precision_rows, shown_time, tail_text, unit_of
 from traces.facts import AlignedRows, AnswerPart, TermRows, frac
@@ -126,7 +127,8 @@ def _offered(summary: SimulationSummary) -> list[tuple[str, str]]:
     if (load := summary["load"]) is not None and load["counts"] == "sessions":
         facts = [("offered", f"{four_digits(load['sent_per_s'])} sessions/s (what --rate counts here)")]
     if summary["verdict"] is None:
-        return facts
+        why = None if offered is None else why_no_verdict(summary)
+        return facts if why is None else [*facts, ("verdict", why)]
     said = verdict_sentence(
         summary["verdict"],
         summary["verdict_stretches"] or (),
@@ -135,6 +137,12 @@ def _offered(summary: SimulationSummary) -> list[tuple[str, str]]:
         sending_us=summary["sending_us"],
     )
     return [*facts, ("verdict", said)]
+
+
+def why_no_verdict(summary: SimulationSummary) -> str | None:
+    """Return why a run has no verdict though no answer sets its pace, None where requests' lengths are not why."""
+    num_refused = summary["num_by_status"].get("rejected", 0)
+    return why_undecided(num_refused=num_refused, num_sent=sum(summary["num_by_status"].values()))
 
 
 def waits_of(summary: SimulationSummary) -> str | None:

@@ -119,3 +119,16 @@ def _too_short(facts: LoadFacts, *, keeps_up: bool, is_recorded: bool) -> str:
     if is_recorded:
         more = f"A longer recording, or requests drawn like it (vtwin run --like TRACE {more}),"
     return f"{told}. {more} would tell"
+
+
+def why_undecided(*, num_refused: int, num_sent: int) -> str | None:
+    """Return why a run whose requests came at their own times has no verdict, None where its lengths are not why.
+
+    ``num_refused``: requests that are too long for the server.
+    """
+    if num_refused <= UNANSWERED * num_sent:
+        return None
+    return (
+        f"none: {num_refused:,} of {num_sent:,} requests are too long for the server (engine.max_model_len, or its KV "
+        "cache), and the others are another load"
+    )

@@ -20,6 +20,11 @@ def note_replaced(stem: str | Path, *, overwrite: bool) -> str | None:
     """
     base = stem_of(stem)
     check_is_place(base)
+    if base.is_dir() and any(base.glob("*.yaml")):
+        raise ConfigError(
+            f"--output: got {base}, a folder that has traces or settings in it, expected another name: commands that "
+            f"take folders would not find {base}.csv"
+        )
     header = companion_file(base, ".yaml")
     if not header.is_file():
         alone = [

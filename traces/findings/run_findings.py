@@ -244,10 +244,11 @@ def _late(trace: Trace) -> list[RunFinding]:
         return []
     ok = finished_ok(trace)
     num, of = int((early_us(trace)[ok] > 0).sum()), int(ok.sum())
+    mean = shown_time(float(early_us(trace)[ok].mean()))
+    most = f"up to {shown_time(quantiles['p99'])} too long (p99; mean {mean})" if quantiles["p99"] else ""
     text = (
         f"the client was late: the first token of {num:,} of {of:,} answers was read together with further ones, so "
-        f"TTFT may be up to {shown_time(quantiles['p99'])} too long (p99; mean "
-        f"{shown_time(float(early_us(trace)[ok].mean()))}). A quieter machine, or --processes N, would tell"
+        f"TTFT may be {most or f'too long, by {mean} on average'}. A quieter machine, or --processes N, would tell"
     )
     return [RunFinding(kind=LATE, num=num, of=of, text=text)]
 

@@ -90,6 +90,8 @@ def parse_yaml_documents(
     except yaml.MarkedYAMLError as fault:
         line = fault.problem_mark.line + 1 if fault.problem_mark else 1
         problem = fault.problem or "a syntax error"
+        if "\t" in "".join(text.splitlines()[line - 1 : line]):
+            problem = "a tab; YAML indents with spaces"
         raise error(
             f"YAML: got text that does not parse ({problem}), expected YAML ({file}:{line})"
         ) from fault

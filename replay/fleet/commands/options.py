@@ -14,7 +14,8 @@ from traces.console.options import AnswerForm, PricesOption
 from traces.strict.option_table import option_table
 
 GPU_HELP = (
-    "What a GPU can do: A100 or H100 of the table; MODEL@GPU:TP, computed from a model and a GPU; a TWIN.yaml; or a "
+    "What an engine can do: MODEL@GPU:TP, computed (Qwen/Qwen3-32B@H100:2); a TWIN.yaml; A100 or H100, the vLLM fleet "
+    "simulator's constants for a model of 70B, whose prompts cost no compute; or a "
     "profile's file (vtwin fleet profile). "
 )
 SPILL_HELP = (

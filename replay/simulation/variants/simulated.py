@@ -20,7 +20,7 @@ from replay.simulation.variants.no_answer import mark_unanswered, unanswered_not
 from replay.simulation.variants.variant import VariantResult
 from replay.timeline.watch_engine import Usage
 from replay.trace.simulation_summary import SimulationSummary
-from replay.trace.summary_text import has_idle_end
+from replay.trace.summary_text import has_idle_end, why_no_verdict
 from traces import shown_time
 from traces.facts import AnswerPart, SideBySide
 
@@ -121,8 +121,19 @@ def notes_of(results: Sequence[VariantResult]) -> list[str]:
     notes = unanswered_notes([each.variant.twin.unanswered_keys for each in results])
     notes += cheapest_line(results, results[0].prices)
     notes += _highest_load(results)
-    notes += [NO_PACE] if all(each.summary["verdict"] is None for each in results) else []
+    notes += _without_verdict(results)
     return notes + ([IDLE_END] if any(_is_idle_at_end(each.summary) for each in results) else [])
+
+
+def _without_verdict(results: Sequence[VariantResult]) -> list[str]:
+    """Return why no run has a verdict, [] where one has."""
+    if any(each.summary["verdict"] is not None for each in results):
+        return []
+    whys = dict.fromkeys(
+        NO_PACE if each.summary["offered_rate_per_s"] is None else why_no_verdict(each.summary)
+        for each in results
+    )
+    return [why if why == NO_PACE else f"verdict -: {why}" for why in whys if why is not None]
 
 
 def _highest_load(results: Sequence[VariantResult]) -> list[str]:

@@ -142,7 +142,10 @@ def named(error: ConfigError, settings: Sequence[Setting]) -> ConfigError:
     message = str(error)
     for each in settings:
         about = each.key.split("[")[0]
-        if message.startswith((f"{each.key}:", f"{each.key}[", f"{about}:")):
+        parent = each.key.rpartition(".")[0]
+        if message.startswith(
+            (f"{each.key}:", f"{each.key}.", f"{each.key}[", f"{about}:", f"{parent}: unknown key")
+        ):
             return ConfigError(re.sub(r" \([^()]*\)$", "", message) + f" (--set {each})")
         section = re.escape(each.key.rpartition(".")[0])
         if re.match(

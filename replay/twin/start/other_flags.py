@@ -183,6 +183,16 @@ PEERS: Final[Mapping[str, tuple[str, ...]]] = {
 """Whose a flag is, and what stands for it here: the first of these texts whose options the command has."""
 
 
+LENGTHS = (
+    "--prompt-tokens",
+    "--prompt-tokens-stdev",
+    "--output-tokens",
+    "--output-tokens-stdev",
+    "--num-requests",
+)
+"""Options of a drawn load, which commands on a load's lengths lack."""
+
+
 def own_way(flag: str, options: Collection[str]) -> str | None:
     """Return vtwin's equivalent of another tool's flag, None if it is not one; ``options``: of the command.
 
@@ -194,6 +204,8 @@ def own_way(flag: str, options: Collection[str]) -> str | None:
         return f"use {OPTIONS[flag]}"
     if (key := KEYS.get(flag)) is not None:
         return _in_file(key, options)
+    if flag in LENGTHS and "--workload" in options:
+        return f"lengths are those of --workload: vtwin trace synth {flag} N --output mix makes one"
     if flag in PEERS:
         return _of_a_peer(*PEERS[flag], options=options)
     return None if flag in OPTIONS else _of_a_planner(flag, options)

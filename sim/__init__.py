@@ -59,7 +59,6 @@ if TYPE_CHECKING:
         DEFAULT_VERSION,
         KNOWN_VERSIONS,
         VersionRules,
-        all_versions,
         engine_defaults,
         has_known_drafts,
         has_native_offloading,
@@ -67,6 +66,7 @@ if TYPE_CHECKING:
         minor_version,
         nearest_rules,
         rules_of,
+        values_by_version,
     )
 
 __all__ = [
@@ -113,7 +113,6 @@ __all__ = [
     "Totals",
     "VersionRules",
     "View",
-    "all_versions",
     "batch_of_steps",
     "compile_engine",
     "count_distances",
@@ -131,6 +130,7 @@ __all__ = [
     "rules_of",
     "simulate",
     "step_times_of",
+    "values_by_version",
     "when_compiled",
     "without_checkpoints",
     "without_eagle_marks",
@@ -177,7 +177,6 @@ _HOMES = {
     "UNBOUNDED": "sim.config",
     "UNKNOWN_LIMIT": "sim.requests",
     "View": "sim.records.run_results",
-    "all_versions": "sim.versions",
     "compile_engine": "sim.engine_ready",
     "engine_defaults": "sim.versions",
     "faults_of": "sim.kv_cache_groups",
@@ -201,6 +200,7 @@ _HOMES = {
     "count_distances": "sim.records.stack_distances",
     "simulate": "sim.simulation",
     "step_times_of": "sim.records.run_results",
+    "values_by_version": "sim.versions",
 }
 
 

@@ -74,9 +74,11 @@ MOST_DIGITS = 9
 """A number with more is no version."""
 
 
-def all_versions() -> tuple[str, ...]:
-    """Return the known versions, oldest first."""
-    return tuple(f"0.{minor}" for minor in range(OLDEST, NEWEST + 1))
+def values_by_version(rule: str) -> list[tuple[str, object]]:
+    """Return the values of a rule, each with the version since which it is so, oldest first."""
+    oldest = next(field.default for field in fields(VersionRules) if field.name == rule)
+    changed = [(f"0.{minor}", changes[rule]) for minor, changes in CHANGES.items() if rule in changes]
+    return [(f"0.{OLDEST}", oldest), *changed]
 
 
 def minor_version(version: str) -> int | None:
@@ -112,6 +114,7 @@ def _rules(minor: int) -> VersionRules:
     return rules
 
 
+@cache
 def rules_of(version: str) -> VersionRules:
     """Return the rules of a version. Raises ValueError for one that is not known."""
     minor = minor_version(version)

@@ -136,9 +136,11 @@ if TYPE_CHECKING:
     from traces.tables.event_rules import request_codes as request_codes
     from traces.tables.hash_chains import HashChains as HashChains
     from traces.tables.hash_chains import chained as chained
+    from traces.tables.hash_chains import hashes_of_rows as hashes_of_rows
     from traces.tables.hash_chains import known_before as known_before
     from traces.tables.hash_chains import own_hashes as own_hashes
     from traces.tables.hash_chains import whole_hashes as whole_hashes
+    from traces.tables.hash_lists import ranges as ranges
     from traces.tables.image_lists import ImageLists as ImageLists
     from traces.tables.image_lists import image_lists as image_lists
     from traces.tables.paths import companion_file as companion_file
@@ -214,7 +216,8 @@ _HOMES = homes_of(
         "traces.tables.cells": "all_known Cells cells_where",
         "traces.tables.csv_parquet": "write_parquet",
         "traces.tables.event_rules": "request_codes",
-        "traces.tables.hash_chains": "chained HashChains known_before own_hashes whole_hashes",
+        "traces.tables.hash_chains": "chained HashChains hashes_of_rows known_before own_hashes whole_hashes",
+        "traces.tables.hash_lists": "ranges",
         "traces.tables.image_lists": "image_lists ImageLists",
         "traces.tables.paths": "companion_file locate stem_of",
         "traces.tables.problems": "Problem",

@@ -17,10 +17,9 @@ from sim import (
     DEFAULT_VERSION,
     HeldBlocks,
     KVCacheGroup,
-    all_versions,
     minor_version,
     nearest_rules,
-    rules_of,
+    values_by_version,
 )
 from traces import ConfigError
 
@@ -365,6 +364,5 @@ def check_parallel(shape: ModelShape, *, tp: int, pp: int) -> None:
 
 def shares_by_version() -> str:
     """Return which share of the memory vLLM takes without being told, in words: today's, and the one before."""
-    first, *_, last = (rules.gpu_memory_utilization for rules in map(rules_of, all_versions()))
-    since = next(each for each in all_versions() if rules_of(each).gpu_memory_utilization == last)
+    (_, first), *_, (since, last) = values_by_version("gpu_memory_utilization")
     return f"{last:g}, before vLLM {since} {first:g}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from traces import HashChains, TraceError, chained, own_hashes, prompt_tokens
+from traces import HashChains, TraceError, chained, hashes_of_rows, own_hashes, prompt_tokens, ranges
 
 if TYPE_CHECKING:
     from traces import Trace
@@ -162,7 +162,7 @@ def _session_hashes(trace: Trace, blocks: HashedBlocks, *, output: Int64s) -> Ha
     a_row = np.zeros(len(longest), np.int64)
     a_row[place] = np.arange(len(trace))
     owner = np.repeat(a_row, longest)
-    position = _ranges(np.zeros(len(longest), np.int64), longest)
+    position = ranges(np.zeros(len(longest), np.int64), longest)
     ids = len(lead.ids) + text[owner] * len(owner) + position
     leads = position < lead.counts[owner]
     ids[leads] = lead.ids[(lead.starts[owner] + position)[leads]]
@@ -184,9 +184,8 @@ def _recorded_beginnings(trace: Trace, sessions: _Sessions, blocks: HashedBlocks
 
 def _hashes_of_rows(trace: Trace) -> tuple[Int64s, Int64s]:
     """Return (the recorded hashes as dense integers, each request's behind the one's before it, how many each has)."""
-    text = trace.cells("prefix_hashes").filled("")
-    lengths = np.array([len(line.split()) for line in text], np.int64)
-    return _dense(np.array(" ".join(text).split(), dtype=object)), lengths
+    ids, _, lengths = hashes_of_rows(trace.cells("prefix_hashes"))
+    return _dense(ids), lengths
 
 
 def _group_beginnings(trace: Trace, blocks: HashedBlocks) -> HashChains:
@@ -200,17 +199,10 @@ def _group_beginnings(trace: Trace, blocks: HashedBlocks) -> HashChains:
     return HashChains(ids=np.arange(int(longest.sum())), starts=first[code], counts=counts)
 
 
-def _ranges(starts: Int64s, lengths: Int64s) -> Int64s:
-    """Return start, start + 1, … of each length, one behind the other."""
-    ends = np.cumsum(lengths)
-    positions = np.arange(int(lengths.sum()), dtype=np.int64) + np.repeat(starts - (ends - lengths), lengths)
-    return np.asarray(positions, np.int64)
-
-
 def _group_hashes(trace: Trace, blocks: HashedBlocks) -> tuple[Int64s, Int64s]:
     """Return the blocks of prefix groups, each request's behind the one's before it."""
     groups = _group_beginnings(trace, blocks)
-    return groups.counts, _ranges(groups.starts, groups.counts)
+    return groups.counts, ranges(groups.starts, groups.counts)
 
 
 def _recorded_hashes(trace: Trace, blocks: HashedBlocks) -> tuple[Int64s, Int64s]:
@@ -224,31 +216,26 @@ def _recorded_hashes(trace: Trace, blocks: HashedBlocks) -> tuple[Int64s, Int64s
     is_shared = np.bincount(hashes, minlength=1)[hashes] > 1 if len(hashes) else np.zeros(0, bool)
     starts = np.cumsum(lengths) - lengths
     last_shared = np.zeros(len(lengths), np.int64)
-    position = _ranges(np.ones(len(lengths), np.int64), lengths)
+    position = ranges(np.ones(len(lengths), np.int64), lengths)
     owner = np.repeat(np.arange(len(lengths)), lengths)
     np.maximum.at(last_shared, owner[is_shared], position[is_shared])
     num_blocks = blocks.within(np.minimum(last_shared * per_hash * blocks.size, prompt_tokens(trace)))
     num_needed = np.where(num_blocks > 0, num_blocks + blocks.shift, 0)
     coarse_needed = -(-num_needed // per_hash)
-    coarse = _dense(hashes[_ranges(starts, coarse_needed)])
+    coarse = _dense(hashes[ranges(starts, coarse_needed)])
     block_counts = np.full(len(coarse), per_hash, np.int64)
     ends = np.cumsum(coarse_needed)
     has_any = coarse_needed > 0
     block_counts[ends[has_any] - 1] = num_needed[has_any] - (coarse_needed[has_any] - 1) * per_hash
-    ids = _ranges(coarse * per_hash, block_counts)
+    ids = ranges(coarse * per_hash, block_counts)
     if blocks.shift > 0:
-        ids = ids[_ranges(np.zeros(len(num_needed), np.int64), num_needed) >= blocks.shift]
+        ids = ids[ranges(np.zeros(len(num_needed), np.int64), num_needed) >= blocks.shift]
     return num_blocks, ids
 
 
-def _dense(values: NDArray[np.generic]) -> Int64s:
-    """Return values renumbered 0, 1, … ."""
-    if values.dtype == object:
-        try:
-            values = values.astype(np.int64)
-        except (ValueError, OverflowError):
-            values = values.astype(str)
-    if values.dtype == np.int64 and len(values):
+def _dense(values: Int64s) -> Int64s:
+    """Return numbers renumbered 0, 1, … ."""
+    if len(values):
         low, high = int(values.min()), int(values.max())
         if high - low <= TIGHT * len(values):
             is_there = np.zeros(high - low + 1, np.bool_)

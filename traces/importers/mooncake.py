@@ -20,6 +20,8 @@ from traces.importers.micros import micros
 from traces.importers.mooncake_sessions import read_sessions
 from traces.importers.noted import left_out
 from traces.importers.reading_options import US_PER, TimeUnit
+from traces.tables.cells import text_cells
+from traces.tables.hash_lists import hash_lists
 from traces.trace import Trace, make_trace
 from traces.units import counted
 
@@ -63,18 +65,20 @@ def _of_requests(
 ) -> Trace:
     """Return the trace of lines without sessions; ``unit`` None: no line has a time."""
     given = len(columns["input_length"])
-    columns = {
-        name: [cell for cell, tokens in zip(cells, columns["output_length"], strict=True) if tokens != 0]
-        for name, cells in columns.items()
-    }
+    if 0 in columns["output_length"]:
+        columns = {
+            name: [cell for cell, tokens in zip(cells, columns["output_length"], strict=True) if tokens != 0]
+            for name, cells in columns.items()
+        }
     rows = len(columns["input_length"])
     if not rows:
         raise TraceError(f"{path.name}: got no request with output tokens, expected one a line ({path})")
     times = np.asarray(columns["timestamp"] if unit else np.zeros(rows), dtype=np.float64)
     arrival = micros(times, US_PER[unit or "ms"], what=f"{path.name}: timestamp")
-    hashes = [cast("list[int] | None", ids) or [] for ids in columns["hash_ids"]]
+    listed = cast("list[list[int] | None]", columns["hash_ids"])
+    hashes = hash_lists(listed) or text_cells([" ".join(map(str, ids or ())) or None for ids in listed])
     tokens = np.asarray(columns["input_length"], dtype=np.int64)
-    numbers = np.array([len(ids) for ids in hashes], dtype=np.int64)
+    numbers = np.array([len(ids or ()) for ids in listed], dtype=np.int64)
     has = numbers > 0
     size, note = block_size_of(
         tokens[has], numbers[has], usual=HASH_BLOCK_SIZE, given=block_size, file=path.name
@@ -104,7 +108,7 @@ def _of_requests(
             "input_tokens": columns["input_length"],
             "output_tokens": columns["output_length"],
             "arrival_time_us": arrival,
-            "prefix_hashes": [" ".join(map(str, ids)) or None for ids in hashes] if has.any() else None,
+            "prefix_hashes": hashes if has.any() else None,
         },
     )
 

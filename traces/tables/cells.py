@@ -54,6 +54,11 @@ class Cells:
         """Return the number of rows."""
         return len(self.values)
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Numpy's dtype of the values."""
+        return self.values.dtype
+
     def filled(self, value: object) -> NDArray[Any]:
         """Return the values, ``value`` where none is known."""
         if self.is_known.all():
@@ -141,7 +146,7 @@ def plain_cells(values: object, dtype: DType) -> Cells | None:
     In a list, None is an empty cell; so is NaN among floats.
     """
     if isinstance(values, Cells):
-        return values if values.values.dtype == NUMPY_DTYPE[dtype] else None
+        return values if values.dtype == NUMPY_DTYPE[dtype] else None
     if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype != object:
         return _of_array(values, dtype)
     if isinstance(values, np.ndarray) and values.ndim == 1:

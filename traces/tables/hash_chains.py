@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from traces.tables.cells import Cells, text_cells
+from traces.tables.hash_lists import HashLists
 from traces.tables.problems import Finding, finding
 from traces.tables.session_tree import NOBODY, column_of, has_tree, session_tree
 
@@ -56,9 +57,7 @@ class HashChains:
 
 def own_hashes(table: Table) -> OwnHashes:
     """Return each row's own hashes, and their parents."""
-    texts = column_of(table, "prefix_hashes").filled("").tolist()
-    lengths = np.array([len(text.split()) for text in texts], np.int64)
-    ids, names = _numbers(" ".join(texts), int(lengths.sum()))
+    ids, names, lengths = hashes_of_rows(column_of(table, "prefix_hashes"))
     kept = column_of(table, "num_parent_hashes").filled(0)
     parent = np.where(kept > 0, session_tree(table).parent, NOBODY)
     kept = np.where(parent >= 0, kept, 0)
@@ -70,6 +69,15 @@ def own_hashes(table: Table) -> OwnHashes:
         counts=kept + lengths,
         names=names,
     )
+
+
+def hashes_of_rows(cells: Cells) -> tuple[Int64s, list[str] | None, Int64s]:
+    """Return (the hashes, each row's behind those of the one before, ``OwnHashes.names``, how many each row has)."""
+    if isinstance(cells, HashLists):
+        return *_small(cells.ids), cells.counts
+    texts = cells.filled("").tolist()
+    lengths = np.array([len(text.split()) for text in texts], np.int64)
+    return *_numbers(" ".join(texts), int(lengths.sum())), lengths
 
 
 def chained(own: OwnHashes, *, kind: Int64s | None = None) -> HashChains:
@@ -126,8 +134,7 @@ def hash_counts(table: Table) -> Int64s:
     """Return how many hashes each prompt has, including those of the prompt that it continues."""
     if "num_parent_hashes" in table:
         return own_hashes(table).counts
-    texts = column_of(table, "prefix_hashes").filled("").tolist()
-    return np.array([len(text.split()) for text in texts], np.int64)
+    return hashes_of_rows(column_of(table, "prefix_hashes"))[2]
 
 
 def whole_hashes(table: Table, rows: Int64s | None = None) -> list[str | None]:
@@ -194,8 +201,15 @@ def _numbers(text: str, num: int) -> tuple[Int64s, list[str] | None]:
             len(word) > 1 and word[0] == "0" for word in words
         ):
             numbers = np.array(words, dtype=np.int64)
-            if int(numbers.max()) <= TIGHT * num:
-                return numbers, None
+            return _small(numbers)
     code_of: dict[str, int] = {}
     codes = [code_of.setdefault(word, len(code_of)) for word in text.split()]
     return np.array(codes, np.int64), list(code_of)
+
+
+def _small(numbers: Int64s) -> tuple[Int64s, list[str] | None]:
+    """Return numbers as small ids, and the texts of the ids where they are not the numbers themselves."""
+    if not len(numbers) or (int(numbers.min()) >= 0 and int(numbers.max()) <= TIGHT * len(numbers)):
+        return numbers, None
+    distinct, ids = np.unique(numbers, return_inverse=True)
+    return np.asarray(ids, np.int64), list(map(str, distinct.tolist()))

@@ -49,8 +49,6 @@ def known_server(
     ``model_config``: a config.json, or the name of a model that ships. Raises ConfigError on an option with an unknown
     name; a name in a header may be unknown.
     """
-    from replay.model import find_gpu, read_model_config
-
     own_gpu = config.gpus_of_pools[0][0] if config is not None and config.gpus_of_pools else None
     peak = config.peaks[0] if config is not None and config.peaks else None
     own_shape = config.shape if config is not None and model_config is None else None
@@ -60,6 +58,8 @@ def known_server(
     if missing or gpu_name is None:
         reason = f"{' and '.join(missing)} not known (--model-config, --gpu)"
         return KnownServer(gpu_name=gpu_name, tp=ranks, reason=reason)
+    from replay.model import find_gpu, read_model_config
+
     try:
         shape = own_shape or read_model_config(str(which))
         is_by_option = model_config is not None or gpu is not None

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from replay.sessions.prefix_hashes import TIGHT, _dense
 from traces.schema import PANDAS_DTYPE, DType, Field
 from traces.tables.arrow import to_arrow, to_cells
-from traces.tables.cells import Cells, UnfitColumn, plain_cells
+from traces.tables.cells import Cells, UnfitColumn, plain_cells, text_cells
 from traces.tables.csv_parquet import read_table, write_csv, write_parquet
 from traces.tables.frames import array_of, cells_of
+from traces.tables.hash_chains import hashes_of_rows
+from traces.tables.hash_lists import hash_lists
 from traces.tables.table import Table, typed
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -127,7 +129,35 @@ def test_hashes_are_renumbered_in_their_order(values: list[int]) -> None:
     numbers = np.array(values, dtype=np.int64)
     wanted = np.unique(numbers, return_inverse=True)[1].tolist()
     assert _dense(numbers).tolist() == wanted
-    assert _dense(np.array([str(value) for value in values], dtype=object)).tolist() == wanted
+
+
+@given(st.lists(st.none() | st.lists(INT64 | st.integers(0, 20), max_size=4), max_size=9), st.data())
+def test_lists_of_hashes_are_the_text_of_their_numbers(
+    lists: list[list[int] | None], data: st.DataObject
+) -> None:
+    held = hash_lists(lists)
+    assert held is not None
+    written = text_cells([" ".join(map(str, ids or ())) or None for ids in lists])
+    picked = np.array(
+        data.draw(st.lists(st.sampled_from(range(len(lists))), max_size=5)) if lists else [], int
+    )
+    kept = np.array([data.draw(st.booleans()) for _ in lists], bool)
+    for one, other in (
+        (held, written),
+        (held.take(picked), written.take(picked)),
+        (held.take(kept), written.take(kept)),
+    ):
+        assert len(one) == len(other)
+        assert one.values.tolist() == other.values.tolist()
+        assert one.is_known.tolist() == other.is_known.tolist()
+        (ids, names, counts), (same, texts, same_counts) = map(hashes_of_rows, (one, other))
+        assert counts.tolist() == same_counts.tolist()
+        called = [str(each) if names is None else names[each] for each in ids.tolist()]
+        assert called == [str(each) if texts is None else texts[each] for each in same.tolist()]
+
+
+def test_a_list_beyond_int64_is_not_held() -> None:
+    assert hash_lists([[1], [2**63]]) is None
 
 
 def test_hashes_close_together_are_renumbered_by_a_table() -> None:

@@ -26,7 +26,13 @@ from traces.trace import Trace, make_trace
 HASH_BLOCK_SIZE: Final = 16
 """Tokens that one of a trace's hash ids stands for."""
 _ROOT: Final = -1
-_ID: Final = Kind(words="an integer", fits=lambda value: type(value) is int and abs(value) < 2**63)
+
+
+def _are_ids(values: Column) -> bool:
+    return all(type(value) is int and abs(value) < 2**63 for value in values)
+
+
+_ID: Final = Kind(words="an integer", fits=_are_ids)
 
 _KINDS: Final = {"chat_id": _ID, "timestamp": NUMBER, "input_length": COUNT, "output_length": COUNT}
 _OPTIONAL: Final = {"parent_chat_id": _ID, "type": TEXT, "turn": COUNT, "hash_ids": INTEGERS}

@@ -156,8 +156,9 @@ class Run(NotebookAnswer):
     @cached_property
     def kv_reuse(self) -> KVReuse | None:
         """The hits of KV caches of every size on sessions' prompts; None if the trace does not say what they share."""
-        is_tree = has_tree(self.trace.table) and "num_parent_hashes" in self.trace.table
-        if not (is_tree or sessions_grow(self.trace)):
+        asked = self.plan.asked  # whose sessions are the run's, and are looked for once
+        is_tree = has_tree(asked.table) and "num_parent_hashes" in asked.table
+        if not (is_tree or sessions_grow(asked)):
             return None
         scheduled = self.simulation.outcomes.scheduled_us
         order = np.argsort(scheduled, kind="stable")

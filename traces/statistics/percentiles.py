@@ -26,3 +26,10 @@ def quantile_of(ordered: NDArray[np.float64], share: float) -> float:
 def percentile_of(ordered: NDArray[np.float64], percent: float) -> float:
     """Return a percentile of ascending values, as ``quantile_of``; ``percent``: from 0 to 100."""
     return quantile_of(ordered, percent / 100)
+
+
+def median_of(ordered: NDArray[np.float64]) -> float:
+    """Return the median of ascending values, at least one, as ``numpy.median`` computes it."""
+    middle = len(ordered) // 2
+    high = float(ordered[middle])
+    return high if len(ordered) % 2 else (float(ordered[middle - 1]) + high) / 2

@@ -15,6 +15,7 @@ from sim.config import EngineConfig
 from sim.engine.control import hold_requests, join_requests
 from sim.engine.initial_state import settings_of
 from sim.engine.run_variants import RUNS, RunVariant, run_plain_counted, variant_for
+from sim.engine.watching.watched_run import run_watched
 from sim.jit.code_cache import one_process_at_a_time
 from sim.jit.compile import cache_folder, is_cached, listen
 from sim.kv_cache_groups import KVCacheGroup
@@ -27,6 +28,7 @@ from sim.simulation import simulate
 COMMON_ENTRIES: tuple[Callable[..., Any], ...] = (
     join_requests,
     hold_requests,
+    run_watched,
     put_emission_times,
     put_ninety_ninth,
     put_distances,
@@ -86,7 +88,7 @@ def compile_engine(variant: RunVariant = "plain") -> None:
         return
     with one_process_at_a_time(cache_folder(of_cluster=False), variant):
         simulate(single, config, latency, record="spans").inter_token_latencies()
-        simulate(single, config, latency, closed_loop=(1, 0), coalesce=False)
+        simulate(single, config, latency, closed_loop=(1, 0), coalesce=False, points=1)
         one, none = np.ones(1, np.int64), np.zeros(0, np.int64)
         count_distances(np.zeros(2, np.int64), none, none, one, one, np.zeros(3, np.int64))
 

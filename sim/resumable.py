@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.config import EngineConfig, Record
 from sim.countable import may_be_counted
@@ -19,8 +18,11 @@ from sim.engine.initial_state import first_state, length_limits, request_records
 from sim.engine.run import NEEDS_ROOM, run
 from sim.engine.run_variants import Run, run_of, run_plain_counted
 from sim.engine.state import State, columns, with_fresh_rows, with_rows_of
+from sim.engine.watching.called_run import address_of_counted_run, address_of_run
+from sim.engine.watching.watched_run import run_watched
 from sim.jit.references import Table, point_to, table_of
 from sim.latency.latency_model import LatencyModel
+from sim.records.looks import LooksTaken
 from sim.records.run_results import EngineRecord, View, outcomes_of, view_of
 from sim.requests import Int64s, Outcomes, Requests
 from sim.setting_faults import check_cadence
@@ -48,10 +50,8 @@ _LOOK = _words(
     "last_schedule.num_running",
     "last_schedule.num_free_blocks",
     "clock.now_us",
-    "clock.device_free_us",
-    "totals.busy_us",
 )
-"""What a look reads."""
+"""What ``reported`` reads."""
 
 
 class Engine:
@@ -176,32 +176,24 @@ class Engine:
         if reason in (CANNOT_COUNT, HANDED_OVER):
             self.advance(until_us)
 
-    def looks(self, requests: Requests, time_us: Int64s) -> NDArray[np.float64]:
-        """Return waiting and running requests, the share of KV blocks in use and the busy µs at each time: [4, T].
+    def watch_all(self, requests: Requests, looks: LooksTaken, until_us: int = FOREVER) -> None:
+        """Do as ``run_all``, and look at the engine on the way; one with several KV cache groups hands out its blocks.
 
-        As ``reported``, and of the steps' time what has passed by then (any ``record`` but "none" counts it). The
-        engine has not begun; ``requests`` is all that it has; the times ascend.
+        Any ``record`` but "none" counts the busy time.
         """
-        seen = np.empty((len(time_us), len(_LOOK)), np.int64)
         counts = self._may_count(requests) and len(self._state.kv_cache_groups) == 0
-        self._look_at_each(time_us, seen, counts=counts)
-        *_, now_us, free_us, busy_us = seen.T
-        ahead_us = np.maximum(np.maximum(now_us, free_us) - time_us, 0)
-        return np.array([*self._told(seen.T, time_us), busy_us - ahead_us], np.float64)
+        if not counts or self._watched(looks, until_us, counts=True) == HANDED_OVER:
+            self._watched(looks, until_us, counts=False)
 
-    def _look_at_each(self, time_us: Int64s, seen: Int64s, *, counts: bool) -> None:
-        """Write what a look reads at each time into a row; ``counts``: blocks as long as that is possible."""
-        state = None
-        for at_us, row in zip(time_us.tolist(), seen, strict=True):
-            counts = counts and self._count(at_us) != HANDED_OVER
-            if not counts:
-                self.advance(at_us)
-            if self._state is not state:
-                state, words = self._state, np.frombuffer(self._state.engine, np.int64)
-                queued_us = columns(state.requests)["queued_us"]
-            row[:] = words[_LOOK]
-            if row[1] != NEVER and queued_us[row[1]] <= at_us:
-                row[0] += self._num_due(row[1], at_us)
+    def _watched(self, looks: LooksTaken, until_us: int, *, counts: bool) -> int:
+        """Take every step that starts before ``until_us``, counting blocks or handing them out; return why it ends."""
+        address = address_of_counted_run() if counts else address_of_run(self._state)
+        flag = counts or self._coalesce
+        while (
+            reason := run_watched(self._engines(), 0, until_us, flag, address, looks.grid, looks.rows)
+        ) == NEEDS_ROOM:
+            self._state = with_more_room(self._state)
+        return int(reason)
 
     def _may_count(self, requests: Requests) -> bool:
         """Return whether an engine that has not begun may count blocks as long as none lacks."""
@@ -254,10 +246,13 @@ class Engine:
 
         Steps were taken up to then. Of a step that ends later only its start is visible.
         """
-        seen = np.frombuffer(self._state.engine, np.int64)[_LOOK]
-        seen[0] += self._num_due(seen[1], time_us)
-        num_waiting, num_running, kv_frac = self._told(seen, time_us)
-        return int(num_waiting), int(num_running), float(kv_frac)
+        num_waiting, first, num_running, num_free, *last, now_us = np.frombuffer(
+            self._state.engine, np.int64
+        )[_LOOK]
+        if now_us > time_us:
+            num_running, num_free = last
+        num_waiting += self._num_due(first, time_us)
+        return int(num_waiting), int(num_running), float(1.0 - num_free / (len(self._state.blocks) - 1))
 
     def _num_due(self, request: np.int64, time_us: int) -> int:
         """Return how many requests that no step has taken in are due by a time; ``request``: the first of them all."""
@@ -267,12 +262,6 @@ class Engine:
             num += int(status[request] == PENDING)  # its client may have gone already
             request = follower[request]
         return num
-
-    def _told(self, seen: Int64s, time_us: Int64s | int) -> tuple[Int64s, Int64s, NDArray[np.float64]]:
-        """Return (waiting, running, share of KV blocks in use) by what looks read, [9] or [9, T]."""
-        num_waiting, _, num_running, num_free, *last, now_us, _, _ = seen
-        running, free = np.where(now_us > time_us, last, (num_running, num_free))
-        return num_waiting, running, 1.0 - free / (len(self._state.blocks) - 1)
 
     def outcomes(self) -> Outcomes:
         """Return every request's outcome so far; one that runs or waits is UNFINISHED."""

@@ -114,6 +114,7 @@ def _rules(minor: int) -> VersionRules:
     return rules
 
 
+@cache
 def rules_of(version: str) -> VersionRules:
     """Return the rules of a version. Raises ValueError for one that is not known."""
     minor = minor_version(version)

@@ -138,9 +138,11 @@ def finished_ok(trace: Trace) -> NDArray[np.bool_]:
     ok = np.asarray(trace.cells("status").values == "ok", dtype=np.bool_)
     if "finish_reason" not in trace.table:
         return ok
-    codes, reasons = trace.cells("finish_reason").codes()
-    failed = np.array([*(failure_status(str(reason)) is not None for reason in reasons), False])
-    return np.asarray(ok & ~failed[codes], dtype=np.bool_)
+    cells = trace.cells("finish_reason")
+    failed = [each for each in set(cells.known().tolist()) if failure_status(str(each)) is not None]
+    for reason in failed:
+        ok &= cells.values != reason
+    return ok
 
 
 def latencies_us(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from calibrate.compare.gaps import Basis, one_basis
 from calibrate.compare.pair import LATENCIES, Pairs
-from calibrate.compare.samples import WeightedSample, spread_of
+from calibrate.compare.samples import WeightedSample, spread_of, statistics_of
 from traces.statistics.bootstrap import (
     LEVEL,
     MIN_REQUESTS,
@@ -429,9 +429,10 @@ def _replicates(
         n, block, replicates=settings.replicates, seed=settings.seed, stream=1000 * stream
     ):
         number = None if runs is None else runs.number(which.start, len(counts))
-        observed = samples[0].resampled(counts, QUANTILES)
+        drawn = [sample.drawn(counts) for sample in samples]
+        observed = statistics_of(drawn[0], QUANTILES)
         if runs is None or number is None:
-            simulated = samples[1].resampled(counts, QUANTILES)
+            simulated = statistics_of(drawn[1], QUANTILES)
         else:
             simulated = runs.resampled(samples[1], counts, number)
         error = simulated - observed
@@ -445,7 +446,7 @@ def _replicates(
         if expected is not None:
             chunk["mape_expected"] = _relative_errors((per_request[0], expected), weights, pace=pace)[0]
         chunk["spearman_r"] = correlation(ranks, weights)
-        chunk["ks_reach"], chunk["wasserstein_reach"] = spread.reach(counts)
+        chunk["ks_reach"], chunk["wasserstein_reach"] = spread.reach(drawn)
         chunks.append(chunk)
     return {key: np.concatenate([chunk[key] for chunk in chunks]) for key in chunks[0]}
 

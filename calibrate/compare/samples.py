@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from lazy_dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,9 @@ BIN_EDGES = ((0.0, 0.9, 1.0), (0, 500, 1200))
 """Pooled gaps are resampled in bins: 500 over the lower 90 %, 700 over the rest, where density is low."""
 KS_GRID = 200
 """Points at which a resample's two distributions are compared; the value itself is exact."""
+
+Drawn = tuple[NDArray[np.float32], Floats]
+"""How often each value was drawn in each resample [replicates, n], and the values [n], ascending."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,25 +78,13 @@ class WeightedSample:
 
     def resampled(self, counts: NDArray[np.float32], quantiles: Floats) -> Floats:
         """Return mean and quantiles of each row of ``counts`` [replicates, requests]."""
-        drawn, values = self.drawn(counts)
-        total = drawn.sum(axis=1, dtype=np.float64)
-        mean = weighted_sums(drawn, values) / total
-        return np.column_stack([mean, quantile_rows(values, drawn, at=quantiles)])
+        return statistics_of(self.drawn(counts), quantiles)
 
-    def drawn(self, counts: NDArray[np.float32]) -> tuple[NDArray[np.float32], Floats]:
+    def drawn(self, counts: NDArray[np.float32]) -> Drawn:
         """Return how often each value, or each bin's mean, is drawn in each row of ``counts``, and the values."""
         if self.binned is None or self.bin_values is None:
             return counts.take(self.owner, axis=1), self.values
         return np.asarray(counts @ self.binned, dtype=np.float32), self.bin_values
-
-    def drawn_up_to(self, at: Floats, counts: NDArray[np.float32]) -> Floats:
-        """Return the distribution function at each of these points, ascending, of each row of ``counts``."""
-        drawn, values = self.drawn(counts)
-        num_up_to = np.searchsorted(values, at, side="right")
-        starts = np.unique(np.append(num_up_to[num_up_to < len(values)], 0))
-        reached = np.cumsum(np.add.reduceat(drawn, starts, axis=1, dtype=np.float64), axis=1)
-        before = np.column_stack([np.zeros(len(counts)), reached])
-        return np.asarray(before[:, np.searchsorted(starts, num_up_to)] / reached[:, -1:])
 
     def share_up_to(self, at: Floats) -> Floats:
         """Return the distribution function at each point."""
@@ -111,6 +103,23 @@ class WeightedSample:
         return float((difference[:-1] * np.diff(points)).sum())
 
 
+def statistics_of(drawn: Drawn, quantiles: Floats) -> Floats:
+    """Return mean and quantiles of each row of counts: [replicates, 1 + quantiles]."""
+    counts, values = drawn
+    mean = weighted_sums(counts, values) / counts.sum(axis=1, dtype=np.float64)
+    return np.column_stack([mean, quantile_rows(values, counts, at=quantiles)])
+
+
+def up_to(at: Floats, drawn: Drawn) -> Floats:
+    """Return the distribution function at each of these points, ascending, of each row of counts."""
+    counts, values = drawn
+    num_up_to = np.searchsorted(values, at, side="right")
+    starts = np.unique(np.append(num_up_to[num_up_to < len(values)], 0))
+    reached = np.cumsum(np.add.reduceat(counts, starts, axis=1, dtype=np.float64), axis=1)
+    before = np.column_stack([np.zeros(len(counts)), reached])
+    return np.asarray(before[:, np.searchsorted(starts, num_up_to)] / reached[:, -1:])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
     """How far a resample's difference of distributions deviates from the sample's."""
@@ -119,9 +128,12 @@ class Spread:
     samples: tuple[WeightedSample, WeightedSample]
     difference: Floats
 
-    def reach(self, counts: NDArray[np.float32]) -> tuple[Floats, Floats]:
-        """Return, of each row, the greatest abs((F* - G*) - (F - G)) over the grid, and the area below it, µs."""
-        one, other = (sample.drawn_up_to(self.grid, counts) for sample in self.samples)
+    def reach(self, drawn: Sequence[Drawn]) -> tuple[Floats, Floats]:
+        """Return, of each row, the greatest abs((F* - G*) - (F - G)) over the grid, and the area below it, µs.
+
+        ``drawn``: how often each value of either sample was drawn.
+        """
+        one, other = (up_to(self.grid, each) for each in drawn)
         off = np.abs(other - one - self.difference)
         return np.asarray(np.max(off, axis=1)), weighted_sums(off[:, :-1], np.diff(self.grid))
 
@@ -130,5 +142,6 @@ def spread_of(samples: tuple[WeightedSample, WeightedSample], *, num_requests: i
     """Return the two samples with a common grid, and the difference of their distributions on it."""
     pooled = WeightedSample.of_requests(np.concatenate([side.values for side in samples]))
     grid = np.unique(pooled.statistics(np.linspace(0, 1, KS_GRID))[1:])
-    one, other = (side.drawn_up_to(grid, np.ones((1, num_requests), np.float32))[0] for side in samples)
+    each_once = np.ones((1, num_requests), np.float32)
+    one, other = (up_to(grid, side.drawn(each_once))[0] for side in samples)
     return Spread(grid=grid, samples=samples, difference=other - one)

@@ -21,6 +21,8 @@ Floats = NDArray[np.float64]
 
 POINTS = 60
 """Stretches that a run is divided into, at least; at most twice as many."""
+LOOKS = 400
+"""Looks at a run of one server, at least, which cost little; at most twice as many."""
 MOST_INSTANCES = 64
 """Instances that the JSON has series of; a larger fleet has its own and its pools' only."""
 DIGITS = 4
@@ -120,9 +122,10 @@ class ServingInstances:
 
 def stretches(run: FleetRun, peaks: Sequence[PeakTimes | None] = ()) -> Stretches | None:
     """Return a run over time, None where it was not sampled; ``peaks``: of each pool, where they are known."""
-    result, seen = run.result, run.result.over_time
-    if seen is None:
+    result = run.result
+    if result.over_time is None:
         return None
+    seen = result.over_time.thinned(POINTS)
     outcomes, n = result.outcomes, len(result.instances)
     blocks = np.where(seen.num_blocks > 0, seen.num_blocks, np.nan).astype(np.float64)
     times = seen.time_us.astype(np.float64)

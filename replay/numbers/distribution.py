@@ -8,6 +8,8 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from traces.statistics.percentiles import percentile_of
+
 PERCENTILES = (25, 50, 75, 90, 95, 99, 99.9)
 
 Floats = NDArray[np.float64]
@@ -39,8 +41,9 @@ def distribution(values: Floats) -> Distribution:
     known = values[~np.isnan(values)]
     if len(known) == 0:
         return distribution_of(None, [None] * len(PERCENTILES), n=0, ends=(None, None))
-    percentiles = [float(each) for each in np.percentile(known, PERCENTILES)]
-    ends = float(known.min()), float(known.max())
+    ordered = np.sort(known)
+    percentiles = [percentile_of(ordered, each) for each in PERCENTILES]
+    ends = float(ordered[0]), float(ordered[-1])
     return distribution_of(float(known.mean()), percentiles, n=len(known), ends=ends)
 
 

@@ -205,7 +205,7 @@ class MeasuredRequests:
             gaps = self.gaps()
             if limit.percent is None:
                 return gaps.pooled_mean_us()
-            return gaps.pooled_percentile_us(limit.percent)
+            return gaps.pooled_percentiles_us([limit.percent])[0]
         return limit.of(self.latencies_us[limit.metric])
 
     def stretches(self, number: int) -> list[MeasuredRequests]:

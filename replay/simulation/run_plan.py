@@ -7,7 +7,7 @@ from lazy_dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from replay.cluster.over_time import POINTS
+from replay.cluster.over_time import LOOKS, POINTS
 from replay.cluster.simulate import FleetRun, simulate_fleet
 from replay.numbers.argument_ranges import CONCURRENCY, TIME_US
 from replay.trace.measured_window import EVERYTHING, MeasuredPart
@@ -76,18 +76,26 @@ class Plan:
         """Return what the trace gives that the simulation does not follow."""
         return trace_notes(self.asked, self.twin, self.pacing)
 
-    def simulated(self, *, record: Record) -> FleetRun:
-        """Simulate the requests, once. A run with a gateway is sampled over time, unless steps are recorded."""
-        how, is_seen = self.settings, self.has_gateway and record != "steps"
+    @property
+    def is_watched(self) -> bool:
+        """Whether the first run is looked at; with several KV cache groups that takes several times as long."""
+        return self.has_gateway or not self.twin.engine.kv_cache_groups
+
+    def simulated(self, *, record: Record, is_watched: bool | None = None) -> FleetRun:
+        """Simulate the requests, once; ``is_watched``: with looks on the way, unless steps are recorded."""
+        how, is_seen = self.settings, record != "steps"
+        is_watched = is_seen and (self.is_watched if is_watched is None else is_watched)
         return simulate_fleet(
             self.asked,
             self.twin.cluster,
             self.pacing,
             record=record,
-            records_decisions=(how.decides or how.counterfactual is not None) and record != "steps",
-            points=POINTS if is_seen else None,
+            records_decisions=(how.decides or how.counterfactual is not None) and is_seen,
+            points=(POINTS if self.has_gateway else LOOKS) if is_watched else None,
             until_us=how.horizon_us,
-            keeps_logs=not is_seen or how.measured != EVERYTHING or bool(is_warmup(self.asked).any()),
+            keeps_logs=not (is_seen and self.has_gateway)
+            or how.measured != EVERYTHING
+            or bool(is_warmup(self.asked).any()),
             has_gateway=self.has_gateway,
         )
 

@@ -156,8 +156,9 @@ class Run(NotebookAnswer):
     @cached_property
     def kv_reuse(self) -> KVReuse | None:
         """The hits of KV caches of every size on sessions' prompts; None if the trace does not say what they share."""
-        is_tree = has_tree(self.trace.table) and "num_parent_hashes" in self.trace.table
-        if not (is_tree or sessions_grow(self.trace)):
+        asked = self.plan.asked  # whose sessions are the run's, and are looked for once
+        is_tree = has_tree(asked.table) and "num_parent_hashes" in asked.table
+        if not (is_tree or sessions_grow(asked)):
             return None
         scheduled = self.simulation.outcomes.scheduled_us
         order = np.argsort(scheduled, kind="stable")
@@ -256,31 +257,24 @@ class Run(NotebookAnswer):
 
     @cached_property
     def over_time(self) -> OverTime | None:
-        """The run in stretches; None where it took no time. One without a gateway is simulated once more for it."""
-        if not self.plan.has_gateway:
-            from replay.timeline.one_server import server_over_time
-
-            return server_over_time(self.fleet.work.requests, self.twin, self.plan.pacing, self.simulation)
-        found = stretches(self.fleet, self.twin.peaks)
-        return None if found is None else summarize_over_time(found, self.fleet, self.cluster)
+        """The run in stretches; None where it took no time."""
+        if self.simulation.duration_us == 0:
+            return None
+        found = stretches(self.watched, self.twin.peaks)
+        return None if found is None else summarize_over_time(found, self.watched, self.cluster)
 
     @cached_property
     def usage(self) -> Usage:
-        """Seats, queue and KV cache in use over time. A run without a gateway is simulated once more for it."""
-        if not self.plan.has_gateway:
-            from replay.timeline.watch_engine import watched
+        """Seats, queue and KV cache in use over time."""
+        from replay.timeline.watch_fleet import watched_fleet, watched_server
 
-            plan, done = self.plan, self.simulation
-            return watched(
-                self.fleet.work.requests,
-                plan.twin,
-                plan.pacing,
-                duration_us=done.duration_us,
-                outcomes=done.outcomes,
-            )
-        from replay.timeline.watch_fleet import watched_fleet
+        watched = watched_fleet if self.plan.has_gateway else watched_server
+        return watched(self.watched, self.cluster)
 
-        return watched_fleet(self.fleet, self.cluster)
+    @cached_property
+    def watched(self) -> FleetRun:
+        """The run with its looks: the same, or once more with them where it is several times as fast without."""
+        return self.fleet if self.plan.is_watched else self.plan.simulated(record="spans", is_watched=True)
 
     @property
     def waiting(self) -> str | None:

@@ -122,7 +122,7 @@ def flat(document: Mapping[str, Any], *, above: str = "") -> Row:
     """Return a document's numbers and texts with the path as name: ``ttft_us.p99``. Lists are left out."""
     row: Row = {}
     for key, value in document.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             row |= flat(value, above=f"{above}{key}.")
         elif value is None or isinstance(value, str | int | float | bool):
             row[f"{above}{key}"] = value

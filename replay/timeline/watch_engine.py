@@ -1,24 +1,16 @@
-"""An engine sampled while it runs: how many requests run and wait, and how full its KV cache is, over time.
-
-The engine is paused at evenly spaced times; what it does is the same with or without pauses.
-"""
+"""What was in use over time: how many requests ran and waited, how full the KV cache was, and what the queue lacked."""
 
 from __future__ import annotations
 
 from lazy_dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.cluster.waiting_causes import OwnCauses, Resource, head_at, own_causes
-from sim import Engine, Outcomes, Requests, Status
+from replay.cluster.over_time import LOOKS
+from replay.cluster.waiting_causes import OwnCauses, Resource, head_at
+from sim import Outcomes, Status
 
-if TYPE_CHECKING:
-    from replay.trace.pacing import Pacing
-    from replay.twin.twin_config import TwinConfig
-
-POINTS = 400
 FULL = 0.9
 """Share of the KV blocks in use from which a waiting request is assumed to wait for blocks."""
 OFTEN = 0.05
@@ -141,86 +133,12 @@ def head_need_frac(
     return np.where(head >= 0, needed, np.nan)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Looks:
-    """One engine at some times: requests that wait and run, the share of its KV blocks in use, its steps' time so far.
-
-    All float64 [T], times in µs. Of a step in progress only its start is visible.
-    """
-
-    time_us: Floats
-    waiting: Floats
-    running: Floats
-    kv_frac: Floats
-    busy_us: Floats
-
-
-def look_at(requests: Requests, twin: TwinConfig, pacing: Pacing, time_us: Floats) -> Looks:
-    """Return one engine's state at these times, ascending; it is simulated once more, with pauses.
-
-    ``requests``: as they reached the server.
-    """
-    engine = Engine(requests, twin.engine, twin.latency, record="spans")  # which counts the busy time
-    if pacing.closed_loop is not None:
-        engine.hold(*pacing.closed_loop, is_capped=False)
-    if pacing.max_concurrency is not None:
-        engine.hold(pacing.max_concurrency, 0, is_capped=True)
-    waiting, running, kv_frac, busy_us = engine.looks(requests, time_us.astype(np.int64))
-    return Looks(time_us=time_us, waiting=waiting, running=running, kv_frac=kv_frac, busy_us=busy_us)
-
-
-def watched(
-    requests: Requests,
-    twin: TwinConfig,
-    pacing: Pacing,
-    *,
-    duration_us: int,
-    points: int = POINTS,
-    outcomes: Outcomes | None = None,
-) -> Usage:
-    """Return one engine's use over a run of this length; it is simulated once more, with pauses.
-
-    ``outcomes``: of the run, which tell what the head of the queue needed.
-    """
-    seen = look_at(requests, twin, pacing, _times(duration_us, points))
-    engine = twin.engine
-    num_seats = engine.max_num_seqs
-    need, own = None, OwnCauses()
-    if outcomes is not None:
-        everyone = np.ones(len(outcomes.status), np.bool_)
-        own = own_causes(requests, outcomes, everyone, engine, seen.time_us.astype(np.int64))
-        need = head_need_frac(
-            outcomes,
-            requests.prompt_tokens,
-            seen.time_us,
-            block_size=engine.block_size,
-            num_blocks=engine.num_gpu_blocks,
-        )
-    return Usage(
-        time_us=seen.time_us,
-        running=seen.running,
-        waiting=seen.waiting,
-        kv_frac=seen.kv_frac,
-        num_seats=num_seats,
-        waits_for=short_of(
-            ServerLooks(
-                waiting=seen.waiting,
-                running=seen.running,
-                kv_frac=seen.kv_frac,
-                num_seats=num_seats,
-                need_frac=need,
-                own=own,
-            )
-        ),
-    )
-
-
-def counted(outcomes: Outcomes, *, duration_us: int, num_seats: int, points: int = POINTS) -> Usage:
+def counted(outcomes: Outcomes, *, duration_us: int, num_seats: int, points: int = LOOKS) -> Usage:
     """Return how many requests ran and waited in a run, from their outcomes: of a cluster, all instances together.
 
     A preempted request counts as running. What the queue waits for cannot be told from that.
     """
-    times = _times(duration_us, points)
+    times = middles(duration_us, points)
     known = (outcomes.scheduled_us >= 0) & (outcomes.status == Status.OK)
     queued, begun, done = (
         np.sort(column[known])
@@ -236,6 +154,6 @@ def counted(outcomes: Outcomes, *, duration_us: int, num_seats: int, points: int
     )
 
 
-def _times(duration_us: int, points: int) -> Floats:
+def middles(duration_us: int, points: int = LOOKS) -> Floats:
     """Return the middles of equally long stretches of the run."""
     return np.asarray((np.arange(points) + 0.5) * (duration_us / points), np.float64)

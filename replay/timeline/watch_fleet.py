@@ -1,4 +1,4 @@
-"""A cluster's use over time: requests, the seats that were up, and what its queues wait for."""
+"""A cluster's use over time, or one server's: requests, the seats that were up, and what its queues wait for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 
 from replay.cluster.lives import queued_at, spans_up
 from replay.cluster.waiting_causes import OwnCauses, number_between, own_causes
-from replay.timeline.watch_engine import ServerLooks, Usage, counted, head_need_frac, short_of, waits_by_cause
+from replay.timeline.watch_engine import (
+    ServerLooks,
+    Usage,
+    counted,
+    head_need_frac,
+    middles,
+    short_of,
+    waits_by_cause,
+)
 
 Floats = NDArray[np.float64]
 
@@ -35,6 +43,26 @@ def watched_fleet(run: FleetRun, cluster: ClusterConfig) -> Usage:
     )
 
 
+def watched_server(run: FleetRun, cluster: ClusterConfig) -> Usage:
+    """Return one server's use over a run that was sampled."""
+    seen, time_us = run.result.over_time, middles(run.result.duration_us)
+    assert seen is not None  # noqa: S101 - it was asked for
+    place = _next_look(seen.time_us, time_us)
+    return Usage(
+        time_us=time_us,
+        running=seen.num_running[place, 0].astype(np.float64),
+        waiting=seen.num_waiting[place, 0].astype(np.float64),
+        kv_frac=_kv_frac(run, time_us),
+        num_seats=cluster.pools[0].engine.max_num_seqs,
+        waits_for=_waits_for(run, cluster),
+    )
+
+
+def _next_look(seen_us: NDArray[np.int64], time_us: Floats) -> NDArray[np.int64]:
+    """Return the number of the look that follows each time, or is at it; of the end the last."""
+    return np.minimum(np.searchsorted(seen_us, time_us, side="left"), len(seen_us) - 1)
+
+
 def _kv_frac(run: FleetRun, time_us: Floats) -> Floats | None:
     """Return the share of all instances' KV blocks in use; None where one is unbounded, or was not sampled.
 
@@ -44,8 +72,7 @@ def _kv_frac(run: FleetRun, time_us: Floats) -> Floats | None:
     if seen is None or not (seen.num_blocks > 0).all():
         return None
     used = np.maximum(seen.num_blocks - seen.num_free_blocks, 0).sum(axis=1) / seen.num_blocks.sum()
-    place = np.minimum(np.searchsorted(seen.time_us, time_us, side="left"), len(seen.time_us) - 1)
-    return np.asarray(used[place], np.float64)
+    return np.asarray(used[_next_look(seen.time_us, time_us)], np.float64)
 
 
 def seats_up(run: FleetRun, cluster: ClusterConfig) -> float | None:

@@ -20,7 +20,7 @@ from replay.trace.own_record import gaps_of_requests
 from replay.verdict.judged import LoadFacts
 from replay.verdict.sentences import Verdict
 from replay.verdict.stretches import OverloadedStretch
-from sim import EngineConfig, Histogram, Int64s, InterTokenLatencies, Simulation, Status
+from sim import EngineConfig, Histogram, Int64s, Simulation, Status
 from traces import (
     Goodput,
     Precision,
@@ -310,7 +310,7 @@ def _preempted(trace: Trace) -> Distribution:
 
 
 def _of_histogram(counted: Histogram, *, mean: float | None = None) -> Distribution:
-    percentiles = [_known(counted.percentile(percent)) for percent in PERCENTILES]
+    percentiles = [_known(each) for each in counted.percentiles(PERCENTILES)]
     n = int(counted.counts.sum())
     ends = (float(counted.values[0]), float(counted.values[-1])) if n else (None, None)
     return distribution_of(_known(counted.mean()) if mean is None else mean, percentiles, n=n, ends=ends)
@@ -349,12 +349,8 @@ def _itl(simulation: Simulation, trace: Trace, rows: Int64s) -> Distribution:
     gaps = simulation.inter_token_latencies() if is_whole else gaps_of_requests(simulation.written, rows)
     n = int(gaps.counts.sum())
     ends = (float(gaps.gaps_us[0]), float(gaps.gaps_us[-1])) if n else (None, None)
-    percentiles = [_known(each) for each in _pooled(gaps)]
+    percentiles = [_known(each) for each in gaps.pooled_percentiles_us(PERCENTILES)]
     return distribution_of(_known(gaps.pooled_mean_us()), percentiles, n=n, ends=ends)
-
-
-def _pooled(gaps: InterTokenLatencies) -> list[float]:
-    return [gaps.pooled_percentile_us(percent) for percent in PERCENTILES]
 
 
 def _prefix_hit_frac(simulation: Simulation, trace: Trace) -> float | None:

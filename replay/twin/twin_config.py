@@ -80,12 +80,19 @@ class TwinConfig(NotebookAnswer):
     will_not_start: tuple[str, ...] = field(default=(), compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
     doubts: tuple[str, ...] = field(default=(), compare=False)
+    _cluster_of_one: ClusterConfig | None = field(init=False, default=None, compare=False, repr=False)
 
     @property
     def cluster(self) -> ClusterConfig:
         """The pools, and the gateway in front of them; one server's gateway decides nothing."""
         if self.asked_cluster is not None:
             return self.asked_cluster
+        if self._cluster_of_one is None:
+            object.__setattr__(self, "_cluster_of_one", self._as_cluster())
+        assert self._cluster_of_one is not None  # noqa: S101 - set above
+        return self._cluster_of_one
+
+    def _as_cluster(self) -> ClusterConfig:
         from sim.cluster import ClusterConfig, Pool
 
         pool = Pool(engine=self.engine, latency=self.latency)

@@ -171,9 +171,9 @@ def _generations(customers: Customers, *, until_us: int) -> int:
     near = max(FEWEST_NEAR, int(NEAR * len(came)))
     stays = np.minimum(customers.left_us, FOREVER) - came
     sums = np.concatenate([np.zeros(1), np.cumsum(stays.astype(np.float64))])
-    now, passed = float(came[0]), 0
+    now, passed, times = float(came[0]), 0, came.astype(np.float64)  # once, not in each look
     while passed < MOST_GENERATIONS:
-        place = min(int(np.searchsorted(came, now)), len(came) - near)
+        place = min(int(times.searchsorted(now)), len(came) - near)
         first = max(place, 0)
         last = min(first + near, len(came))
         now += max((sums[last] - sums[first]) / (last - first), 1.0)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim import Outcomes, Status
+from traces.statistics.percentiles import median_of
 
 Int64s = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -88,5 +89,5 @@ def _steps_near(outcomes: Outcomes, rows: Int64s) -> Floats:
     steps = []
     for part in parts:
         own, prompt = (each[part][~np.isnan(each[part])] for each in (tokens, prompts))
-        steps.append(max(np.median(own) if len(own) else 0.0, prompt.min() if len(prompt) else 0.0))
+        steps.append(max(median_of(np.sort(own)) if len(own) else 0.0, prompt.min() if len(prompt) else 0.0))
     return np.repeat(np.array(steps, np.float64), [len(part) for part in parts])

@@ -128,8 +128,11 @@ class Curve:
     def of(cls, came_us: Int64s, gone_us: Int64s, *, until_us: int) -> Curve:
         """Return how many had come and not gone, up to a time."""
         came, gone = np.sort(came_us), np.sort(gone_us)
-        times = np.unique(np.concatenate([came, gone[gone <= until_us]]))
-        counts = np.searchsorted(came, times, side="right") - np.searchsorted(gone, times, side="right")
+        times = np.sort(np.concatenate([came, gone[: gone.searchsorted(until_us, side="right")]]))
+        is_last = np.ones(len(times), np.bool_)
+        is_last[:-1] = times[1:] != times[:-1]
+        times = times[is_last]
+        counts = came.searchsorted(times, side="right") - gone.searchsorted(times, side="right")
         return cls(times_us=times.astype(np.float64), counts=counts.astype(np.float64))
 
 
@@ -584,12 +587,15 @@ def _growth(seen: _Seen, window: tuple[float, float], *, queue_us: float, peak_u
     if len(times) >= 2:
         before = np.concatenate([[_at(seen.present, times[0], before=True)], counts[:-1]])
         for _ in range(3):
+            before_it = from_us, to_us, queue_us
             risen = _at(backlog, to_us) - _at(backlog, queue_us, before=True)
             drift = SLACK * max(risen, 1.0) / (to_us - from_us) * times
             top = int((counts - drift - np.minimum.accumulate(before - drift)).argmax())
             bottom = int((before - drift)[: top + 1].argmin())
             from_us, to_us = float(times[bottom]), max(float(times[top]), float(times[bottom]) + 1)
             queue_us = min(max(queue_us, from_us), to_us)
+            if before_it == (from_us, to_us, queue_us):
+                break
     gained = _at(backlog, to_us) - _at(backlog, queue_us, before=True)
     by_chance = _by_chance(seen, queue_us, to_us)
     if gained < by_chance:  # which is quickly told
@@ -602,10 +608,10 @@ def _growth(seen: _Seen, window: tuple[float, float], *, queue_us: float, peak_u
 
 def _at(curve: Curve, time_us: float, *, before: bool = False) -> float:
     """Return a curve's count at a time, or just before it."""
-    place = int(np.searchsorted(curve.times_us, time_us, side="left" if before else "right")) - 1
+    place = int(curve.times_us.searchsorted(time_us, side="left" if before else "right")) - 1
     return float(curve.counts[place]) if place >= 0 else 0.0
 
 
 def _num_in(times: Int64s, from_us: float, to_us: float) -> int:
     """Return how many times, ascending, lie between two."""
-    return int(np.searchsorted(times, to_us, side="right") - np.searchsorted(times, from_us, side="left"))
+    return int(times.searchsorted(to_us, side="right") - times.searchsorted(from_us, side="left"))

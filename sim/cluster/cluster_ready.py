@@ -18,10 +18,11 @@ from sim.cluster.gateway.queue import withdraw_request
 from sim.cluster.run.beginning.prepare import new_world
 from sim.cluster.run.changes import lost_requests
 from sim.cluster.run.loop import finish_ranks, run_cluster
-from sim.cluster.run.watch import LOOK, look_at_all
+from sim.cluster.run.watch import look_at_all
 from sim.cluster.run.world import FOREVER, World
 from sim.engine.run_variants import RUN_VARIANTS, RunVariant
 from sim.engine.state import State
+from sim.engine.watching.watched_run import LOOK
 from sim.engine_ready import compile_engine, one_request, smallest_engine
 from sim.jit.entries import Entry
 from sim.jit.references import table_of

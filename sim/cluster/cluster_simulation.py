@@ -14,9 +14,11 @@ from sim.cluster.exits import NEVER, Exit
 from sim.cluster.gateway.admission import AlwaysAdmit
 from sim.cluster.infrastructure.instance_lives import Infrastructure, Life
 from sim.cluster.results.finished import ClusterSimulation, Instance, Undone
+from sim.cluster.results.watching import FleetOverTime
 from sim.cluster.routing.routing_policies import RoundRobin
 from sim.config import InvalidConfig, Record
 from sim.engine.state import columns
+from sim.records.looks import Looks
 from sim.records.run_results import totals_of
 from sim.requests import Int64s, Status
 from sim.simulation import Simulation, simulate
@@ -49,9 +51,10 @@ def simulate_cluster(
         raise InvalidConfig(
             "lockstep: cannot be combined with clients that wait for answers, expected requests with times of their own"
         )
-    is_watched = records_decisions or points is not None
-    if forced is None and not is_watched and is_direct(work, config):
-        return simulate_directly(work, config, record=record, coalesce=coalesce, until_us=until_us)
+    if forced is None and not records_decisions and is_direct(work, config):
+        return simulate_directly(
+            work, config, record=record, coalesce=coalesce, points=points, until_us=until_us
+        )
     from sim.cluster.by_events import simulate_by_events  # the loop is a third of the package
 
     return simulate_by_events(
@@ -97,7 +100,13 @@ def is_direct(work: ClusterWork, config: ClusterConfig) -> bool:
 
 
 def simulate_directly(
-    work: ClusterWork, config: ClusterConfig, *, record: Record, coalesce: bool, until_us: int | None
+    work: ClusterWork,
+    config: ClusterConfig,
+    *,
+    record: Record,
+    coalesce: bool,
+    until_us: int | None,
+    points: int | None = None,
 ) -> ClusterSimulation:
     """Simulate requests in a cluster that ``is_direct``; as ``simulate_cluster``."""
     pool, clients = config.pools[0], work.clients
@@ -110,6 +119,7 @@ def simulate_directly(
         closed_loop=None if clients is None else clients.closed_loop,
         max_concurrency=None if clients is None else clients.max_concurrency,
         until_us=until_us,
+        points=points,
     )
     return of_one_engine(done, config)
 
@@ -152,5 +162,14 @@ def of_one_engine(done: Simulation, config: ClusterConfig) -> ClusterSimulation:
         duration_us=done.duration_us,
         engine_cpu_s=done.engine_cpu_s,
         infrastructure=Infrastructure(lives=(life,), nodes=(), changes=(), end_us=done.duration_us),
+        over_time=None if done.looks is None else _of_one(done.looks, pool.engine.num_gpu_blocks),
         undone=Undone(num_running=done.num_running, num_waiting=done.num_waiting),
+    )
+
+
+def _of_one(looks: Looks, num_gpu_blocks: int) -> FleetOverTime:
+    """Return one engine over time as its cluster's."""
+    columns = {name: looks.rows[name][:, None] for name in looks.rows.dtype.names or ()}
+    return FleetOverTime(
+        time_us=looks.time_us, num_blocks=np.array([max(num_gpu_blocks - 1, 0)], np.int64), **columns
     )

@@ -35,6 +35,7 @@ NOT_COMPILED = (
     "resumable.py",
     "countable.py",
     "engine_ready.py",
+    "records/looks.py",
     "records/run_results.py",
     "cluster/infrastructure",
     "cluster/run/changes/instance_phases.py",

@@ -7,13 +7,14 @@ got nothing in between has its pauses listed. A gap is the distance of two conse
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from lazy_dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.jit.compile import engine_entry, part
-from sim.records.histograms import percentile
+from sim.records.histograms import percentiles
 
 Int64s = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -42,9 +43,9 @@ class InterTokenLatencies:
         total = int(self.counts.sum())
         return float((self.gaps_us * self.counts).sum() / total) if total else float("nan")
 
-    def pooled_percentile_us(self, percent: float) -> float:
-        """Return a percentile over all gaps, interpolated linearly as numpy does, NaN when there is none."""
-        return percentile(self.gaps_us, self.counts, percent)
+    def pooled_percentiles_us(self, percents: Sequence[float]) -> list[float]:
+        """Return percentiles over all gaps, interpolated linearly as numpy does, NaN when there is none."""
+        return percentiles(self.gaps_us, self.counts, percents)
 
 
 @engine_entry

@@ -58,7 +58,7 @@ class Case:
     max_concurrency: int | None = None
     until_us: int | None = None
 
-    def run(self, *, coalesce: bool = True, record: Record = "none") -> Simulation:
+    def run(self, *, coalesce: bool = True, record: Record = "none", points: int | None = None) -> Simulation:
         """Simulate it."""
         return simulate(
             self.requests,
@@ -69,6 +69,7 @@ class Case:
             closed_loop=self.closed_loop,
             max_concurrency=self.max_concurrency,
             until_us=self.until_us,
+            points=points,
         )
 
     def under(self, **changes: Setting) -> Case:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from traces.statistics.percentiles import percentile_of, quantile_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -85,7 +87,7 @@ def tail_precision(values: Floats) -> TailPrecision | None:
     if n < 2 * NUM_BATCHES:
         return None
     ordered = np.sort(known)
-    p99 = float(np.percentile(known, 100 * (1 - TAIL)))
+    p99 = quantile_of(ordered, 1 - TAIL)
     worth = num_effective(known, ordered)
     low, high = _ends(ordered, worth, tail=TAIL)
     p90 = (None, None) if high is not None else _p90_within(known, ordered)
@@ -111,7 +113,7 @@ def _p90_within(known: Floats, ordered: Floats) -> tuple[float, float] | tuple[N
     low, high = _ends(ordered, worth, tail=1 - LOWER / 100)
     if high is None:
         return None, None
-    p90 = float(np.percentile(known, LOWER))
+    p90 = percentile_of(ordered, LOWER)
     return min(low, p90), max(high, p90)
 
 
@@ -126,7 +128,7 @@ def _ends(ordered: Floats, worth: float, *, tail: float) -> tuple[float, float |
 
 def _largest(ordered: Floats, rank: float, *, worth: float) -> float:
     """Return the value of a rank from the top, 1 the largest, where ascending values are worth so many."""
-    return float(np.quantile(ordered, max(1 - (rank - 1) / max(worth - 1, 1.0), 0.0)))
+    return quantile_of(ordered, max(1 - (rank - 1) / max(worth - 1, 1.0), 0.0))
 
 
 def num_effective(known: Floats, ordered: Floats, *, tail: float = TAIL) -> float:

@@ -89,6 +89,8 @@ def generator_of(seed: int, stream: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=key))
 
 
+SCRATCH_CELLS = 16_000
+"""So many are counted at a time: arrays of more than 128 KB come from the system page by page, five times as slow."""
 STRETCH = 128
 """So many values are counted together where a quantile is looked for, and one by one where it lies."""
 
@@ -125,11 +127,21 @@ def over_resamples(
 
 def _counts(starts: NDArray[np.int64], *, n: int, block: int) -> NDArray[np.float32]:
     """Return how often each request is drawn in blocks with these starts [resamples, blocks]: [resamples, n]."""
-    size, num_blocks = starts.shape
+    counts = np.empty((len(starts), n), np.float32)
+    step = max(1, SCRATCH_CELLS // (n + block))
+    for first in range(0, len(starts), step):
+        _put_counts(counts[first : first + step], starts[first : first + step], block=block)
+    return counts
+
+
+def _put_counts(counts: NDArray[np.float32], starts: NDArray[np.int64], *, block: int) -> None:
+    """Write how often each request is drawn to ``counts`` [resamples, n]."""
+    (size, n), num_blocks = counts.shape, starts.shape[1]
     width, row = n + block + 1, np.arange(size)
     begun = np.bincount((starts + row[:, None] * width).ravel(), minlength=size * width).reshape(size, width)
     if block == 1:
-        return begun[:, :n].astype(np.float32)
+        counts[:] = begun[:, :n]
+        return
     drawn = begun.copy()
     drawn[:, block:] -= begun[
         :, :-block
@@ -138,7 +150,7 @@ def _counts(starts: NDArray[np.int64], *, n: int, block: int) -> NDArray[np.floa
     drawn[row, starts[:, -1] + n - block * (num_blocks - 1)] -= 1
     np.cumsum(drawn, axis=1, out=drawn)
     drawn[:, : min(block, n)] += drawn[:, n : n + min(block, n)]
-    return drawn[:, :n].astype(np.float32)
+    counts[:] = drawn[:, :n]
 
 
 def weighted_sums(counts: NDArray[np.floating], values: Floats) -> Floats:

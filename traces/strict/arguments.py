@@ -149,12 +149,15 @@ def takes(**checks: Expectation) -> Callable[[Callable[Given, Returned]], Callab
     """Return a decorator that checks a function's arguments, by their names, before it is called."""
 
     def decorated(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
-        signature = inspect.signature(function)
-        defaults = {name: parameter.default for name, parameter in signature.parameters.items()}
+        parameters = inspect.signature(function).parameters
+        defaults = {name: parameter.default for name, parameter in parameters.items()}
 
         @functools.wraps(function)
         def checked(*args: Given.args, **kwargs: Given.kwargs) -> Returned:
-            given = signature.bind_partial(*args, **kwargs).arguments
+            given = {
+                **dict(zip(parameters, args, strict=False)),
+                **kwargs,
+            }  # what fits no parameter, the call refuses
             for name, check in checks.items():
                 if name in given and not (given[name] is None and defaults[name] is None):
                     check_argument(name, given[name], check)

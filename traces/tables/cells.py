@@ -7,6 +7,7 @@ pandas.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import repeat
 from lazy_dataclasses import dataclass
 from typing import Any, Final
@@ -120,10 +121,13 @@ class Cells:
         return Cells(self.values[rows], self.is_known[rows])
 
 
+@lru_cache(maxsize=4)
 def no_cells(dtype: DType, num_rows: int) -> Cells:
-    """Return a column of empty cells."""
+    """Return a column of empty cells, the same to all who ask: it cannot be written to."""
     values: NDArray[Any] = np.full(num_rows, EMPTY[dtype], dtype=NUMPY_DTYPE[dtype])
-    return Cells(values, np.zeros(num_rows, dtype=np.bool_))
+    is_known = np.zeros(num_rows, dtype=np.bool_)
+    values.flags.writeable = is_known.flags.writeable = False
+    return Cells(values, is_known)
 
 
 def all_known(values: NDArray[Any]) -> Cells:

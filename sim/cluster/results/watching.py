@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from lazy_dataclasses import dataclass
+from lazy_dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.cluster.run.watch import LOOK
 from sim.engine.state import State
+from sim.engine.watching.watched_run import LOOK
+from sim.records.looks import last_look, times_before
 from sim.requests import Int64s
 
 LEAST_INTERVAL_US = 1000
@@ -30,6 +31,17 @@ class FleetOverTime:
     num_free_blocks: NDArray[np.int64]
     busy_us: NDArray[np.int64]
     num_blocks: Int64s
+
+    def thinned(self, points: int) -> FleetOverTime:
+        """Return ``points`` to twice as many looks, at even distances but for the last; all where there are fewer."""
+        num = len(self.time_us) - 1
+        step = max(1, num // points)
+        kept = np.arange(step - 1, num, step)
+        if step > 1 and self.time_us[-1] - self.time_us[kept[-1]] < self.time_us[kept[0]] / 2:
+            kept = kept[:-1]
+        kept = np.append(kept, num)
+        columns = {each.name: getattr(self, each.name) for each in fields(self)}
+        return replace(self, **{name: each[kept] for name, each in columns.items() if name != "num_blocks"})
 
 
 class Watch:
@@ -62,19 +74,11 @@ class Watch:
 
     def finished(self, states: list[State], *, end_us: int, num_blocks: Int64s) -> FleetOverTime:
         """Return the looks before the end, except one just before it, and one at it; ``states``: the engines then."""
-        last = np.zeros(len(states), LOOK)
-        for row, state in zip(last, states, strict=True):
-            queues = state.engine[0].queues
-            row["num_waiting"], row["num_running"] = queues.num_waiting, queues.num_running
-            row["num_free_blocks"] = queues.num_free_blocks
-            row["busy_us"] = state.engine[0].totals.busy_us
-        times = (np.arange(self._num) + 1) * self._interval_us
-        num = int(
-            (times < end_us - self._interval_us // 2).sum()
-        )  # no last interval that is too short to be useful
-        rows = np.concatenate([self._rows[:num], last[None, :]])
+        times = times_before(end_us, num=self._num, distance_us=self._interval_us)
+        last = np.array([last_look(state) for state in states], LOOK)
+        rows = np.concatenate([self._rows[: len(times)], last[None, :]])
         return FleetOverTime(
-            time_us=np.append(times[:num], end_us).astype(np.int64),
+            time_us=np.append(times, end_us),
             num_blocks=num_blocks,
             **{name: rows[name].copy() for name in LOOK.names or ()},
         )

@@ -7,7 +7,6 @@ from sim.cluster.fleet import num_prompt_ids
 from sim.cluster.routing.shelves import note_changed
 from sim.cluster.run.foresight import end_of_new_us, is_calm, is_foreseen, next_end_us
 from sim.cluster.run.lockstep import is_rank, run_ranks
-from sim.cluster.run.tables import run_engine
 from sim.cluster.run.world import FOREVER, NEVER, World
 from sim.engine import dtypes as dt
 from sim.engine.control import inject
@@ -16,6 +15,7 @@ from sim.engine.kv_cache.prefix_cache import has_content
 from sim.engine.kv_offload.waking import has_work, next_event_us
 from sim.engine.run import NEEDS_ROOM
 from sim.engine.state import State, engine_at
+from sim.engine.watching.called_run import run_engine
 from sim.jit.compile import part, phase
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.cluster.run.tables import run_engine
 from sim.cluster.run.world import NEVER, World
 from sim.engine import dtypes as dt
 from sim.engine.deadlines import next_deadline_us
@@ -23,6 +22,7 @@ from sim.engine.run import NEEDS_ROOM
 from sim.engine.state import engine_at
 from sim.engine.step_time.step_sums import sums_of
 from sim.engine.waiting import earlier
+from sim.engine.watching.called_run import run_engine
 from sim.jit.compile import part, phase
 from sim.latency.latency_model import TABULATED
 from sim.latency.tabulated import CAPTURED, SHARED, among_ranks_us, tabulated_us

@@ -154,7 +154,9 @@ def test_the_last_requests_may_have_no_gaps_on_one_side_or_on_both() -> None:
 
 def test_of_a_resample_that_is_the_sample_no_distribution_strays() -> None:
     one, two = WeightedSample.of_requests(np.arange(9.0)), WeightedSample.of_requests(np.arange(9.0) ** 1.1)
-    reach, area = spread_of((one, two), num_requests=9).reach(np.ones((2, 9), dtype=np.float32))
+    reach, area = spread_of((one, two), num_requests=9).reach(
+        [each.drawn(np.ones((2, 9), dtype=np.float32)) for each in (one, two)]
+    )
     assert reach == pytest.approx([0, 0])
     assert area == pytest.approx([0, 0])
 

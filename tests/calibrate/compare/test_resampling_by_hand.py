@@ -189,7 +189,7 @@ def test_how_far_a_resample_strays_is_that_of_its_values_counted_below_each_poin
     gaps, values = weighted_gaps(), np.array([3.0, 30.0, 20.0, 55.0, 1.0, 8.0, 9.0, 20.0, 60.0])
     samples = (WeightedSample.of_gaps(gaps, num_requests=9), WeightedSample.of_requests(values))
     counts = draw_counts(9, 2, replicates=12, seed=4, stream=0)
-    reach, area = spread_of(samples, num_requests=9).reach(counts)
+    reach, area = spread_of(samples, num_requests=9).reach([each.drawn(counts) for each in samples])
     grid = np.unique(np.quantile(np.concatenate([gaps.gap_us, values]), np.linspace(0, 1, KS_GRID)))
 
     def share(pool: Floats) -> Floats:
@@ -254,12 +254,9 @@ def test_every_interval_of_a_metric_is_that_of_its_resamples() -> None:
     ):
         assert (estimate.low, estimate.high) == pytest.approx(np.quantile(drawn[name], [0.1, 0.9])), name
     assert found.log_ratio_sd == pytest.approx(np.std(np.log1p(drawn["mean"])))
-    spread = spread_of(
-        (WeightedSample.of_requests(observed), WeightedSample.of_requests(simulated)), num_requests=N
-    )
-    reach, area = spread.reach(
-        np.array(plain_counts(N, found.block, replicates=60, seed=9, stream=4000), np.float32)
-    )
+    samples = (WeightedSample.of_requests(observed), WeightedSample.of_requests(simulated))
+    counts = np.array(plain_counts(N, found.block, replicates=60, seed=9, stream=4000), np.float32)
+    reach, area = spread_of(samples, num_requests=N).reach([each.drawn(counts) for each in samples])
     assert found.ks.value is not None
     assert found.ks.high == pytest.approx(min(1, found.ks.value + np.quantile(reach, 0.8)))
     assert found.wasserstein_us.value == pytest.approx(wasserstein_distance(observed, simulated))

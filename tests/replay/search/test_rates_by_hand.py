@@ -449,7 +449,7 @@ def test_a_limit_on_gaps_is_on_all_of_them_and_of_a_part_on_requests_means() -> 
     mean, p50 = parse_run_slo("itl_mean=1s,itl_p50=1s")
     run = measured([3.0, 5.0])
     assert run.value(mean) == pytest.approx((10 + 2 * 20) / 3)
-    assert run.value(p50) == gaps(10, 20).pooled_percentile_us(50.0)
+    assert run.value(p50) == gaps(10, 20).pooled_percentiles_us([50.0])[0]
     part = run.stretches(2)[1]
     assert part.value(mean) == 5.0
     both = _pooled([run, replace(run, gaps=lambda: gaps(30))])

@@ -130,6 +130,35 @@ def test_what_is_asked_twice_is_worked_out_once(here: Path) -> None:
     assert run.usage is run.usage
 
 
+SEVERAL_GROUPS = FOUR_THOUSAND_BLOCKS.replace(
+    "engine: {", "engine: {kv_cache_groups: [{kind: full}, {kind: sliding, window: 512}], "
+)
+
+
+@pytest.mark.parametrize(("text", "num_further"), [(FOUR_THOUSAND_BLOCKS, 0), (SEVERAL_GROUPS, 1), (FOUR, 0)])
+def test_what_was_in_use_takes_no_second_run_but_with_several_kv_cache_groups(
+    here: Path, monkeypatch: pytest.MonkeyPatch, text: str, num_further: int
+) -> None:
+    (here / "twin.yaml").write_text(text)
+    asked = []
+    real = run_plan.simulate_fleet
+
+    def counted(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as it is called
+        asked.append(kwargs["points"])
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(run_plan, "simulate_fleet", counted)
+    run = replay.run(trace_from_options(LOAD), "twin.yaml")
+    assert run.summary["num_requests"] == 200
+    assert len(asked) == 1
+    assert run.over_time is not None
+    assert run.usage.running.max() > 0
+    assert run.usage.kv_frac is not None
+    assert len(asked) == 1 + num_further
+    assert asked[-1] is not None
+    assert run.watched.simulation.duration_us == run.simulation.duration_us
+
+
 def test_steps_are_taken_one_at_a_time_once_whatever_is_asked_of_them(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,7 +63,7 @@ def test_the_pool_holds_every_gap_of_every_request(case: Case) -> None:
     assert np.all(latencies.counts > 0)
     for percent in (0, 1, 50, 90, 99, 100):
         expected = np.percentile(gaps, percent) if len(gaps) else np.nan
-        assert latencies.pooled_percentile_us(percent) == pytest.approx(expected, nan_ok=True)
+        assert latencies.pooled_percentiles_us([percent])[0] == pytest.approx(expected, nan_ok=True)
     expected = gaps.mean() if len(gaps) else np.nan
     assert latencies.pooled_mean_us() == pytest.approx(expected, nan_ok=True)
 

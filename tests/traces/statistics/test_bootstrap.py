@@ -127,7 +127,9 @@ def ends_of_two_traces(n: int) -> dict[str, Floats]:
     return {
         "correlation": correlation((one, two), counts),
         "quantiles": samples[0].resampled(counts, np.array([0.5, 0.99])),
-        "distances": np.column_stack(spread_of(samples, num_requests=n).reach(counts)),
+        "distances": np.column_stack(
+            spread_of(samples, num_requests=n).reach([each.drawn(counts) for each in samples])
+        ),
         "sums": weighted_sums(counts, one),
     }
 

@@ -13,11 +13,11 @@ import numpy as np
 from sim.cluster.cluster_config import ClusterConfig
 from sim.cluster.cluster_work import ClusterWork
 from sim.cluster.run.beginning.shared_engines import can_jump
-from sim.cluster.run.tables import address_of_counted_run
 from sim.cluster.run.world import World
 from sim.config import Record
 from sim.countable import may_be_counted
 from sim.engine.state import Records, State
+from sim.engine.watching.called_run import address_of_counted_run
 from sim.requests import Int64s
 
 FEWEST_REQUESTS = 10_000

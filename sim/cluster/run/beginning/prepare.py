@@ -32,7 +32,6 @@ from sim.cluster.run.beginning.shared_engines import (
     shared_rows,
 )
 from sim.cluster.run.beginning.waiting_clients import clients_of
-from sim.cluster.run.tables import address_of_run
 from sim.cluster.run.world import (
     DECISION,
     JOURNEY,
@@ -46,6 +45,7 @@ from sim.config import Record
 from sim.engine.records.transfer_records import TRANSFER
 from sim.engine.state import Records, State
 from sim.engine.state import records as aligned_records
+from sim.engine.watching.called_run import address_of_run
 from sim.jit.references import table_of
 from sim.requests import Int64s, Requests
 

@@ -14,12 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import vtwin
-from replay.cluster.simulate import simulate_trace
-from replay.cluster.work import cluster_work
+from replay.simulation import simulated_run
 from replay.simulation.variants.no_answer import mark_unanswered, unanswered_notes
 from replay.simulation.variants.simulated import IDLE_END
-from replay.timeline.watch_engine import ServerLooks, counted, short_of, waits_by_cause, watched
-from replay.trace.pacing import pacing_of
+from replay.timeline.watch_engine import ServerLooks, counted, short_of, waits_by_cause
 from replay.twin.config_read import load_config
 from replay.twin.keys.overlay import Setting, notes_of_variants, parse_settings, split_values, variants_of
 from traces import ConfigError, read_trace
@@ -356,9 +354,8 @@ def test_what_is_in_use_agrees_with_the_requests_own_times(folder: Path) -> None
     assert vtwin.main([*RUN[:1], *RUN[1:], "--output", "s"]) == 0
     twin = load_config(folder / "twin.yaml")
     trace = read_trace("s")
-    _, simulation = simulate_trace(trace, twin)
-    requests = cluster_work(trace, pacing_of(trace), twin.cluster).requests
-    looked = watched(requests, twin, pacing_of(trace), duration_us=simulation.duration_us)
+    done = simulated_run.run(trace, twin)
+    simulation, looked = done.simulation, done.usage
     known = counted(simulation.outcomes, duration_us=simulation.duration_us, num_seats=16)
     assert simulation.num_preemptions == 0
     # A step's results are seen at its end, its begin when it is scheduled: a step's worth of difference at most.

@@ -1,0 +1,1 @@
+"""An engine run in one call, and looked at on the way."""

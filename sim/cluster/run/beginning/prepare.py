@@ -23,6 +23,7 @@ from sim.cluster.routing.routing_policies import (
     OwnPolicy,
     RoundRobin,
 )
+from sim.cluster.run.beginning.counted_engines import might_count
 from sim.cluster.run.beginning.loop_settings import is_searched, least_steps, loop_of, sees_stale_caches
 from sim.cluster.run.beginning.shared_engines import (
     can_jump,
@@ -67,16 +68,26 @@ def new_world(
     records_decisions: bool = False,
     forced: Int64s | None = None,
     runs_engines: bool = True,
+    may_count: bool = False,
 ) -> tuple[World, list[State]]:
     """Return a cluster at its beginning, and its engines' states, which must live as long as it does.
 
-    ``runs_engines``: False if no request will arrive, so that no engine need be compiled.
+    ``runs_engines``: False if no request will arrive, so that no engine need be compiled. ``may_count``: True
+    where ``counted_addresses`` and ``lay_rings`` follow.
     """
     table, n = work.table(), len(work.requests)
     rows, delays_us, entries = shared_rows(work.requests, config)
     transfers = new_transfers(n if config.moves_kv else 0)
     loop = loop_of(config, work, records_decisions=records_decisions)
-    states = _states_of(work, config, rows, loop, transfers, record=record)
+    states = _states_of(
+        work,
+        config,
+        rows,
+        loop,
+        transfers,
+        record=record,
+        lays_rings=not (may_count and might_count(work, config, loop)),
+    )
     fleet = _fleet_of(work, config, loop)
     flow = config.flow_control or FlowControl()
     most_decisions = 2 * n if config.moves_kv else n
@@ -119,12 +130,19 @@ def _states_of(
     transfers: Records,
     *,
     record: Record,
+    lays_rings: bool,
 ) -> list[State]:
     """Return the engines' states, with what the gateway asks of them: what it hears, KV handed on, caches seen late."""
     asks = ("is_coupled", "looks_at_all", "looks_at_two", "admission_looks")
     hears = any(loop[name][0] for name in asks) or config.changes
     states = engine_states(
-        work.requests, rows, config, record=record, hears=hears, pauses=bool(loop["is_coupled"][0])
+        work.requests,
+        rows,
+        config,
+        record=record,
+        hears=hears,
+        pauses=bool(loop["is_coupled"][0]),
+        lays_rings=lays_rings,
     )
     if config.moves_kv:
         states = connected(states, config, transfers)

@@ -30,9 +30,19 @@ MOST_FINGER_BYTES = 1 << 28
 
 
 def engine_states(
-    requests: Requests, rows: Records, config: ClusterConfig, *, record: Record, hears: bool, pauses: bool
+    requests: Requests,
+    rows: Records,
+    config: ClusterConfig,
+    *,
+    record: Record,
+    hears: bool,
+    pauses: bool,
+    lays_rings: bool,
 ) -> list[State]:
-    """Return an engine per instance; they share the table of requests and the ids of their blocks."""
+    """Return an engine per instance; they share the table of requests and the ids of their blocks.
+
+    ``lays_rings``: False where their blocks are laid later (``lay_rings``), or never.
+    """
     states: list[State] = []
     deadline_us = deadlines_of(requests)
     made: dict[tuple[object, ...], Records] = {("requests", False): rows}
@@ -73,7 +83,7 @@ def engine_states(
                 )
             _set_place(state, pool, of_all, number=len(states), num_requests=len(rows))
             states.append(state)
-        states += copies_of(states, rooms[2:])
+        states += copies_of(states, rooms[2:], lays_rings=lays_rings)
     return states
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from sim.cluster.arrays import NOWHERE, first_at_most, set_number
 from sim.cluster.routing.decide import note_snapshot
+from sim.cluster.routing.shelves import add_in_flight
 from sim.cluster.routing.simple import draw_two
 from sim.cluster.run.departures import hear
 from sim.cluster.run.instances import next_change_us, run_until, see_cache, see_kv, see_prompt, see_queue
 from sim.cluster.run.lockstep import is_rank
 from sim.cluster.run.world import FOREVER, World
+from sim.engine.dtypes import COMPLETED
 from sim.engine.state import engine_at
 from sim.jit.compile import part, phase
 
@@ -29,7 +31,7 @@ def bring(world: World, instance: int, time_us: int) -> bool:
     for i in range(fill.num_completions):
         seen = state.completions[i]
         if seen.time_us <= time_us:
-            hear(world, seen.request, seen.kind, seen.time_us)
+            hear_on(world, instance, seen.request, seen.kind, seen.time_us)
             continue
         if num_left < i:  # a client sees the end of a short answer before that of a longer one
             state.completions[num_left] = state.completions[i]
@@ -38,8 +40,21 @@ def bring(world: World, instance: int, time_us: int) -> bool:
     fill.num_completions = num_left
     see_at_once(world, instance, time_us)
     if not is_rank(world, instance):  # one may step another
+        world.foreseen[instance].new_end_us = due_us
         set_number(world.due_us, instance, min(due_us, next_change_us(world, instance, time_us)))
     return True
+
+
+@part
+def hear_on(world: World, instance: int, request: int, kind: int, time_us: int) -> None:
+    """As ``hear``, of a request that is on an instance; where ``counts_ends`` the request's own rows are not touched.
+
+    What they would say follows in the end from what its engine says (``results``).
+    """
+    if not world.loop[0].counts_ends:
+        hear(world, request, kind, time_us)
+    elif kind == COMPLETED:
+        add_in_flight(world.fleet, instance, -1)
 
 
 @part

@@ -60,7 +60,8 @@ def copies_of(states: Sequence[State], rooms: Sequence[Room], *, lays_rings: boo
         for place, (name, shared, array) in enumerate(zip(State._fields, first, second, strict=True))
         if array is not shared and array.size > 0 and name not in Room._fields
     ]
-    near, others = [], []
+    near: list[tuple[int, Any]] = []
+    others: list[tuple[int, Any]] = []
     for place, name, array in own:
         has_content = (lays_rings or name != RING) and _bytes_of(array).any()
         is_near = has_content or array.nbytes <= MOST_BYTES_NEAR

@@ -71,11 +71,27 @@ def loop_of(config: ClusterConfig, work: ClusterWork, *, records_decisions: bool
         hears_first_tokens(each) for each in policies
     )
     loop["reads_engines"] = loop["hears_first_tokens"][0] or any(reads_now(loop))
+    loop["counts_ends"] = counts_ends(config, work, loop)
     loop["records_decisions"] = records_decisions
     for name in ("queues_seen", "kv_seen", "caches_seen", "dispatch_planned", "transfer_planned"):
         loop[f"{name}_us"] = NEVER
     loop["chosen"], loop["look_us"] = UNDECIDED, FOREVER
     return loop
+
+
+def counts_ends(config: ClusterConfig, work: ClusterWork, loop: Records) -> bool:
+    """Return whether nothing waits for an answer, or remembers its request: an instance has one less in flight."""
+    asks = ("is_coupled", "has_clients", "has_deadlines", "hears_first_tokens", "admission_looks")
+    numbers = [
+        NUMBERS.get(type(each)) for each in (config.routing, config.prefill_routing) if each is not None
+    ]
+    return (
+        not any(loop[name][0] for name in asks)
+        and not config.changes
+        and work.adapter is None
+        and isinstance(config.admission, AlwaysAdmit)
+        and all(number is not None and functions_of()[number].note_departure is None for number in numbers)
+    )
 
 
 def hears_first_tokens(policy: RoutingPolicy) -> bool:

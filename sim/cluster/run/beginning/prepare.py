@@ -36,9 +36,11 @@ from sim.cluster.run.beginning.waiting_clients import clients_of
 from sim.cluster.run.tables import address_of_run
 from sim.cluster.run.world import (
     DECISION,
+    FORESEEN,
     JOURNEY,
     LOAD,
     NEVER,
+    TOO_MANY,
     DecisionLog,
     World,
 )
@@ -185,9 +187,17 @@ def _of_instances(
         "end_rank": np.repeat(np.cumsum(counts), counts),
         "stepping_us": np.full(config.num_instances, NEVER, np.int64),
         "due_us": tree_of(np.zeros(config.num_instances, np.int64)),
+        "foreseen": _foreseen(config.num_instances),
         "loads": records(config.num_instances, LOAD),
         "roles": np.array([ROLES.index(role) for role in config.role_of], np.int64),
     }
+
+
+def _foreseen(num_instances: int) -> Records:
+    """Return that nothing is foreseen of any instance."""
+    foreseen = records(num_instances, FORESEEN)
+    foreseen["num_new_tokens"] = TOO_MANY
+    return foreseen
 
 
 def _of_routers(fleet: Fleet, table: RequestTable, config: ClusterConfig) -> dict[str, Any]:

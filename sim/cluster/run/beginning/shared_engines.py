@@ -79,7 +79,7 @@ def engine_states(
             state = with_asked_for(state, asked, requests, pool.engine)
             if hears:
                 state = state._replace(
-                    completions=aligned_records(8 * pool.engine.max_num_seqs + 64, dt.COMPLETION)
+                    completions=aligned_records(3 * pool.engine.max_num_seqs + 64, dt.COMPLETION)
                 )
             _set_place(state, pool, of_all, number=len(states), num_requests=len(rows))
             states.append(state)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from sim.cluster.arrays import NOWHERE, first_at_most, set_number
+from sim.cluster.fleet import num_prompt_ids
 from sim.cluster.routing.decide import note_snapshot
+from sim.cluster.routing.recent import match_prefix
 from sim.cluster.routing.shelves import add_in_flight
 from sim.cluster.routing.simple import draw_two
 from sim.cluster.run.departures import hear
@@ -38,6 +40,8 @@ def bring(world: World, instance: int, time_us: int) -> bool:
         due_us = min(due_us, state.completions[num_left].time_us)
         num_left += 1
     fill.num_completions = num_left
+    if world.loop[0].matches_caches and world.loop[0].cache_interval_us == 0:
+        see_cache(world, instance)
     see_at_once(world, instance, time_us)
     if not is_rank(world, instance):  # one may step another
         world.foreseen[instance].new_end_us = due_us
@@ -186,6 +190,11 @@ def see_fleet(world: World, time_us: int) -> bool:
 @part
 def see_prompts(world: World, request: int) -> None:
     """Note what each instance has cached of a prompt, where the policy asks."""
-    if world.loop[0].sees_caches:
+    if world.loop[0].matches_caches:
+        first, num = world.requests.hash_starts[request], num_prompt_ids(world.fleet, world.requests, request)
+        match_prefix(world.cached, world.requests.hash_ids, first, num, world.router.matched)
+        for instance in range(len(world.fleet.instances)):
+            world.fleet.instances[instance].num_cached_blocks = world.router.matched[instance]
+    elif world.loop[0].sees_caches:
         for instance in range(len(world.fleet.instances)):
             see_prompt(world, request, instance)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sim.cluster.arrays import records, tree_of
+from sim.cluster.arrays import num_words, records, tree_of
 from sim.cluster.cluster_config import ClusterConfig
 from sim.cluster.cluster_work import ClusterWork
 from sim.cluster.draws import PREFILL_ROUTE
@@ -24,7 +23,7 @@ from sim.cluster.routing.routing_policies import (
     RoundRobin,
 )
 from sim.cluster.run.beginning.counted_engines import might_count
-from sim.cluster.run.beginning.loop_settings import is_searched, least_steps, loop_of, sees_stale_caches
+from sim.cluster.run.beginning.loop_settings import is_searched, least_steps, loop_of, notes_caches
 from sim.cluster.run.beginning.shared_engines import (
     can_jump,
     connected,
@@ -57,9 +56,6 @@ ROLES = ("shared", "prefill", "decode")
 
 NO_LIMIT = 1 << 31
 """More adapters than an instance can have."""
-
-CACHE_LOG_LENGTH = 8192
-"""Size of an engine's log of contents that came or went: after more of them all contents are examined."""
 
 
 def new_world(
@@ -145,25 +141,24 @@ def _states_of(
         hears=hears,
         pauses=bool(loop["is_coupled"][0]),
         lays_rings=lays_rings,
+        logs_caches=notes_caches(loop),
     )
     if config.moves_kv:
         states = connected(states, config, transfers)
-    if sees_stale_caches(loop):
-        states = [state._replace(cache_log=np.zeros(CACHE_LOG_LENGTH, np.int32)) for state in states]
     return states
 
 
 def _of_engines(states: list[State], config: ClusterConfig, loop: Records) -> dict[str, Any]:
     """Return the table of engines, and what no step of each is shorter than."""
     return {
-        "engines": table_of(states, even=_evenly_laid(config, loop)),
+        "engines": table_of(states, even=_evenly_laid(config)),
         "least_step_us": least_steps(loop, config, states),
     }
 
 
-def _evenly_laid(config: ClusterConfig, loop: Records) -> list[range]:
+def _evenly_laid(config: ClusterConfig) -> list[range]:
     """Return the rows of engines that lie side by side in memory: of each pool the copies (``copies_of``)."""
-    if config.moves_kv or sees_stale_caches(loop):  # each has further arrays
+    if config.moves_kv:  # each has further arrays
         return []
     ends = np.cumsum([pool.num_slots for pool in config.pools]).tolist()
     return [
@@ -324,10 +319,10 @@ def new_journeys(requests: Requests) -> Records:
     return first.repeat(len(requests))  # row by row: to fill column by column takes three times as long
 
 
-def new_cache_snapshot(loop: Records, num_instances: int, requests: Requests) -> NDArray[np.int8]:
-    """Return empty snapshots of the instances' caches; no rows where decisions see the caches as they are."""
-    num_keys = int(requests.hash_ids.max(initial=-1)) + 1 if sees_stale_caches(loop) else 0
-    return np.zeros((num_instances, num_keys), np.int8)
+def new_cache_snapshot(loop: Records, num_instances: int, requests: Requests) -> Int64s:
+    """Return that no instance has anything cached; no rows where each is asked what it has."""
+    num_keys = int(requests.hash_ids.max(initial=-1)) + 1 if notes_caches(loop) else 0
+    return np.zeros((num_keys, num_words(num_instances)), np.int64)
 
 
 def empty_table() -> RequestTable:

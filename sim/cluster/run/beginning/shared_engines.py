@@ -28,6 +28,9 @@ MOST_HASH_BYTES = 1 << 30
 MOST_FINGER_BYTES = 1 << 28
 """So many bytes of address space at most are set aside for the fingers of a pool's engines, which seldom place any."""
 
+CACHE_LOG_LENGTH = 8192
+"""Size of an engine's log of contents that came or went: after more of them all contents are examined."""
+
 
 def engine_states(
     requests: Requests,
@@ -38,10 +41,12 @@ def engine_states(
     hears: bool,
     pauses: bool,
     lays_rings: bool,
+    logs_caches: bool,
 ) -> list[State]:
     """Return an engine per instance; they share the table of requests and the ids of their blocks.
 
-    ``lays_rings``: False where their blocks are laid later (``lay_rings``), or never.
+    ``lays_rings``: False where their blocks are laid later (``lay_rings``), or never. ``logs_caches``: they log which
+    contents come and go.
     """
     states: list[State] = []
     deadline_us = deadlines_of(requests)
@@ -77,6 +82,8 @@ def engine_states(
             state = state._replace(**_room_for_contents(state, pool))
             state = _with_limits(state, rows, requests, pool)
             state = with_asked_for(state, asked, requests, pool.engine)
+            if logs_caches:
+                state = state._replace(cache_log=np.zeros(CACHE_LOG_LENGTH, np.int32))
             if hears:
                 state = state._replace(
                     completions=aligned_records(3 * pool.engine.max_num_seqs + 64, dt.COMPLETION)

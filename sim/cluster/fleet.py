@@ -59,7 +59,6 @@ class Fleet(NamedTuple):
     place_of: Int64s  # per instance its place among the candidates, or NOWHERE
     loads: Int64s  # a tree (``arrays``) over the candidates' requests in flight, by place; or of no rows
     shelves: Records  # SHELF, one for BITS instances (``routing.shelves``); or of no rows
-    cached: Int64s  # per content who has it, as bits: now, or at the last snapshot; or of no rows
 
 
 class RequestTable(NamedTuple):
@@ -96,13 +95,11 @@ def new_fleet(
     num_adapters: int = 0,
     keeps_loads: bool = False,
     keeps_shelves: bool = False,
-    num_contents: int = 0,
 ) -> Fleet:
     """Return a fleet of idle instances, all candidates, looked at in ``order`` (by number if it is None).
 
     ``keeps_loads``: find the least loaded in a tree; requests in flight then change by ``shelves.add_in_flight`` alone.
     ``keeps_shelves``: look at a shelf of instances before each of them; who changes one then calls ``note_changed``.
-    ``num_contents``: so many are noted, who has them cached.
     """
     instances = records(num_instances, INSTANCE)
     instances["exact_until_us"] = FAR
@@ -117,7 +114,6 @@ def new_fleet(
         place_of=np.zeros(num_instances, np.int64),
         loads=tree_of(np.zeros(num_instances, np.int64)) if keeps_loads else np.zeros(0, np.int64),
         shelves=records(num_words(num_instances) if keeps_shelves else 0, SHELF),
-        cached=np.zeros((num_contents, num_words(num_instances)), np.int64),
     )
     set_candidates(fleet, range(num_instances) if order is None else order)
     return fleet

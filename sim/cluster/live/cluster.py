@@ -80,9 +80,8 @@ class LiveCluster:
         for number, pool in enumerate(self._pools):
             states[number] = with_room_for_keys(states[number], pool, num_keys=num_keys)
             point_to(world.engines, number, states[number])
-        if len(world.fleet.cached):
-            cached = grown(world.fleet.cached[:0], min(num_keys, FIRST_CACHE_ROWS))
-            world = world._replace(fleet=world.fleet._replace(cached=cached))
+        if len(world.cached):
+            world = world._replace(cached=grown(world.cached[:0], min(num_keys, FIRST_CACHE_ROWS)))
         self._operations = LiveOperations(world, states, config, table_of([world]))
         self._driver = Driver(self._operations, states, config)
         self._config, self._num_keys = config, num_keys
@@ -277,10 +276,10 @@ class LiveCluster:
 
     def _know_contents(self, highest: int) -> None:
         """Widen snapshots of the prefix caches to contents up to a number."""
-        world = self._driver.world
-        if 0 < len(world.fleet.cached) <= highest:
-            more = grown(world.fleet.cached, min(self._num_keys, 2 * highest + 1))
-            self._driver.replace(world._replace(fleet=world.fleet._replace(cached=more)))
+        cached = self._driver.world.cached
+        if 0 < len(cached) <= highest:
+            more = grown(cached, min(self._num_keys, 2 * highest + 1))
+            self._driver.replace(self._driver.world._replace(cached=more))
 
     def _next_event_us(self) -> int | None:
         """Return when something next happens."""

@@ -81,9 +81,7 @@ def note_choice(router: Router, fleet: Fleet, requests: RequestTable, request: i
 
 
 @asked
-def note_first_token(
-    router: Router, fleet: Fleet, requests: RequestTable, request: int, instance: int
-) -> None:
+def note_first_token(router: Router, requests: RequestTable, request: int, instance: int) -> None:
     """Note that a request's prefill is done; called once, at the latest right before ``note_finished``."""
 
 

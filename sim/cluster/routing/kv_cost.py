@@ -10,52 +10,30 @@ from __future__ import annotations
 
 import math
 
-from sim.cluster.arrays import (
-    BITS,
-    FAR,
-    NOWHERE,
-    Records,
-    clear_bit,
-    find_pair,
-    put_pair,
-    remove_pair,
-    set_bit,
-)
+from sim.cluster.arrays import clear_bit, find_pair, put_pair, remove_pair, set_bit
 from sim.cluster.draws import draw
 from sim.cluster.fleet import Fleet, RequestTable, num_full_blocks, num_prompt_ids
-from sim.cluster.routing.recent import longest_match, match_prefix, match_word
-from sim.cluster.routing.router_state import PolicyFunctions, Router, Scored
+from sim.cluster.routing.recent import match_prefix
+from sim.cluster.routing.router_state import PolicyFunctions, Router
 from sim.cluster.routing.routing_policies import KvCost
-from sim.cluster.routing.shelves import (
-    end_of,
-    is_on_shelf,
-    note_changed,
-    take_best_on_shelves,
-    top_shelf,
-)
 from sim.cluster.routing.simple import take_best
 from sim.jit.compile import part, phase
-
-WORST = -1e300
-"""Below every score."""
 
 
 @phase
 def choose_by_cost(router: Router, fleet: Fleet, requests: RequestTable, request: int) -> int:
     """Return a candidate of least cost, ties at random, or with a temperature a drawn one."""
-    if len(fleet.shelves) > 0 and fleet.counts[0].is_by_number:
-        return search_by_cost(router, fleet, requests, request)
     num_ids = num_prompt_ids(fleet, requests, request)
     match_prefix(router.active, requests.hash_ids, requests.hash_starts[request], num_ids, router.matched)
-    fewest = router.work[fleet.candidates[0]].num_prefill_tokens
+    first = fleet.candidates[0]
+    fewest = router.work[first].num_prefill_tokens
     for place in range(fleet.counts[0].num_candidates):
         fewest = min(fewest, router.work[fleet.candidates[place]].num_prefill_tokens)
-    rows = Scored(fleet.instances, router.matched, router.scores)
-    best, num_ties = WORST, 0
+    best, num_ties = -cost_of(router, fleet, requests, request, first, fewest), 0
     for place in range(fleet.counts[0].num_candidates):
         instance = fleet.candidates[place]
-        score_by_cost(router, fleet, requests, request, rows, router.work, instance, fewest)
-        score = router.scores[instance]
+        score = -cost_of(router, fleet, requests, request, instance, fewest)
+        router.scores[instance] = score
         if score > best:
             best, num_ties = score, 0
         num_ties += int(score == best)
@@ -65,21 +43,11 @@ def choose_by_cost(router: Router, fleet: Fleet, requests: RequestTable, request
 
 
 @part
-def score_by_cost(
-    router: Router,
-    fleet: Fleet,
-    requests: RequestTable,
-    request: int,
-    rows: Scored,
-    works: Records,
-    row: int,
-    fewest: int,
-) -> None:
-    """Score a row by what the request would cost there, negative; ``fewest``: the least prefill tokens of any.
-
-    It goes one way with each number, rounding included: with the best of each on a shelf none there exceeds it.
-    """
-    settings, state, work = router.settings[0], rows.seen[row], works[row]
+def cost_of(
+    router: Router, fleet: Fleet, requests: RequestTable, request: int, instance: int, fewest: int
+) -> float:
+    """Return what the request would cost on an instance; ``fewest``: the least prefill tokens of any."""
+    settings, state, work = router.settings[0], fleet.instances[instance], router.work[instance]
     block_size, prompt_tokens = fleet.counts[0].block_size, requests.prompt_tokens[request]
     prefill = (work.num_prefill_tokens + prompt_tokens) / block_size
     credit = settings.overlap_score_credit * state.num_cached_blocks
@@ -87,74 +55,12 @@ def score_by_cost(
         excess = (work.num_prefill_tokens - fewest) / prompt_tokens
         credit /= 1.0 + settings.overlap_score_credit_decay * excess
     credit += settings.host_cache_hit_weight * state.num_host_blocks
-    decode = work.num_active_blocks + num_full_blocks(fleet, requests, request) - rows.matched[row]
-    rows.scores[row] = -(
+    decode = work.num_active_blocks + num_full_blocks(fleet, requests, request) - router.matched[instance]
+    return (
         settings.prefill_load_scale * max(0.0, prefill - credit)
         + decode
         + settings.decode_active_request_weight * state.num_in_flight
     )
-
-
-@phase
-def least_work(router: Router, fleet: Fleet) -> int:
-    """Note the least of each number on the shelves that have changed; return the least prefill tokens of any."""
-    fewest = FAR
-    for shelf in range(len(fleet.shelves)):
-        least, seen = router.shelf_work[shelf], router.shelves.seen[shelf]
-        if fleet.shelves[shelf].is_outdated:
-            least.num_prefill_tokens = least.num_active_blocks = seen.num_in_flight = FAR
-            for instance in range(shelf * BITS, end_of(fleet, shelf)):
-                if is_on_shelf(fleet, instance):
-                    work = router.work[instance]
-                    least.num_prefill_tokens = min(least.num_prefill_tokens, work.num_prefill_tokens)
-                    least.num_active_blocks = min(least.num_active_blocks, work.num_active_blocks)
-                    seen.num_in_flight = min(seen.num_in_flight, fleet.instances[instance].num_in_flight)
-            fleet.shelves[shelf].is_outdated = 0
-        fewest = min(fewest, least.num_prefill_tokens)
-    return fewest
-
-
-@phase
-def search_by_cost(router: Router, fleet: Fleet, requests: RequestTable, request: int) -> int:
-    """Return a candidate of least cost, ties at random: shelves first, then whoever is on those that may have it."""
-    first, num = requests.hash_starts[request], num_prompt_ids(fleet, requests, request)
-    fewest, shelves = least_work(router, fleet), router.shelves
-    for shelf in range(len(fleet.shelves)):
-        fleet.shelves[shelf].is_open, shelves.scores[shelf] = 0, WORST
-        if fleet.shelves[shelf].candidates != 0:
-            shelves.seen[shelf].num_cached_blocks = longest_match(
-                fleet.cached, requests.hash_ids, first, num, shelf
-            )
-            shelves.matched[shelf] = longest_match(router.active, requests.hash_ids, first, num, shelf)
-            score_by_cost(router, fleet, requests, request, shelves, router.shelf_work, shelf, fewest)
-    while True:
-        top = top_shelf(router, fleet)
-        if fleet.shelves[top].is_open:
-            return take_best_on_shelves(router, fleet, request, shelves.scores[top], NOWHERE)
-        open_by_cost(router, fleet, requests, request, top, fewest)
-
-
-@phase
-def open_by_cost(
-    router: Router, fleet: Fleet, requests: RequestTable, request: int, shelf: int, fewest: int
-) -> None:
-    """Score the instances of a shelf; the best candidate's score is the shelf's."""
-    start, num = requests.hash_starts[request], num_prompt_ids(fleet, requests, request)
-    first, end, best = shelf * BITS, end_of(fleet, shelf), WORST
-    for instance in range(first, end):
-        router.matched[instance] = 0
-    match_word(fleet.cached, requests.hash_ids, start, num, shelf, router.matched)
-    for instance in range(first, end):
-        fleet.instances[instance].num_cached_blocks = router.matched[instance]
-        router.matched[instance] = 0
-    match_word(router.active, requests.hash_ids, start, num, shelf, router.matched)
-    rows = Scored(fleet.instances, router.matched, router.scores)
-    for instance in range(first, end):
-        if is_on_shelf(fleet, instance):
-            score_by_cost(router, fleet, requests, request, rows, router.work, instance, fewest)
-            best = max(best, router.scores[instance])
-    router.shelves.scores[shelf] = best
-    fleet.shelves[shelf].is_open = 1
 
 
 @phase
@@ -226,9 +132,8 @@ def has_room_for_blocks(router: Router, fleet: Fleet, requests: RequestTable, re
 
 
 @part
-def end_prefill(router: Router, fleet: Fleet, requests: RequestTable, request: int, instance: int) -> None:
+def end_prefill(router: Router, requests: RequestTable, request: int, instance: int) -> None:
     """Count a prompt out of what an instance has to compute."""
-    note_changed(fleet, instance)
     router.work[instance].num_prefill_tokens -= requests.prompt_tokens[request]
 
 

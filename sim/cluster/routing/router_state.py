@@ -78,7 +78,6 @@ class Router(NamedTuple):
     least: Int64s  # weighted: of each scorer's column, among the candidates
     most: Int64s
     shelves: Scored  # weighted: the best of each number on a shelf (``shelves``); or of no rows
-    shelf_work: Records  # kv-cost: WORK, likewise the least of it; or of no rows
     shelf_least: NDArray[np.int64]  # [num_shelves, scorers]: likewise of the columns
     shelf_most: NDArray[np.int64]
     matched: Int64s  # scratch: leading blocks of the request in hand that an instance has
@@ -146,7 +145,6 @@ def new_router(
             np.zeros(len(fleet.shelves), np.int64),
             np.zeros(len(fleet.shelves)),
         ),
-        shelf_work=records(len(fleet.shelves), WORK),
         shelf_least=np.zeros((len(fleet.shelves), len(weights)), np.int64),
         shelf_most=np.zeros((len(fleet.shelves), len(weights)), np.int64),
         scores=np.zeros(num_instances),

@@ -124,16 +124,6 @@ def open_shelf(router: Router, fleet: Fleet, requests: RequestTable, request: in
     fleet.shelves[shelf].is_open = 1
 
 
-@part
-def top_shelf(router: Router, fleet: Fleet) -> int:
-    """Return the shelf with the highest score, of several one that is not open, if there is any."""
-    scores, top, is_open = router.shelves.scores, 0, fleet.shelves[0].is_open
-    for shelf in range(1, len(fleet.shelves)):
-        if scores[shelf] > scores[top] or (scores[shelf] == scores[top] and is_open):
-            top, is_open = shelf, fleet.shelves[shelf].is_open
-    return top
-
-
 @phase
 def search(router: Router, fleet: Fleet, requests: RequestTable, request: int, time_us: int) -> int:
     """Return a candidate with the highest score, each that has it equally likely.
@@ -146,10 +136,14 @@ def search(router: Router, fleet: Fleet, requests: RequestTable, request: int, t
         score_shelves(router, fleet, requests, request)
     else:
         fleet.shelves[router.settings[0].must_see // BITS].is_open = 0
+    scores = router.shelves.scores
     while True:
-        top = top_shelf(router, fleet)
-        if fleet.shelves[top].is_open:
-            return take_best_on_shelves(router, fleet, request, router.shelves.scores[top], time_us)
+        top, is_open = 0, fleet.shelves[0].is_open
+        for shelf in range(1, len(fleet.shelves)):
+            if scores[shelf] > scores[top] or (scores[shelf] == scores[top] and is_open):
+                top, is_open = shelf, fleet.shelves[shelf].is_open
+        if is_open:
+            return take_best_on_shelves(router, fleet, request, scores[top], time_us)
         open_shelf(router, fleet, requests, request, top)
 
 

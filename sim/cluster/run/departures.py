@@ -89,7 +89,7 @@ def hear(world: World, request: int, kind: int, time_us: int) -> None:
         return
     if not journey.got_first_token:
         journey.got_first_token = 1
-        note_first_token(world.router, world.fleet, world.requests, request, journey.instance)
+        note_first_token(world.router, world.requests, request, journey.instance)
         if world.requests.adapter[request] != NOWHERE:
             world.fleet.adapters[journey.instance, world.requests.adapter[request]] = ACTIVE_ADAPTER
     if kind == dt.GOT_FIRST_TOKEN:

@@ -157,9 +157,9 @@ def see_loads(world: World, time_us: int) -> None:
 def see_content(world: World, instance: int, state: State, key: int) -> None:
     """Note whether an instance has a content cached."""
     if has_content(state, key):
-        set_bit(world.fleet.cached, key, instance)
+        set_bit(world.cached, key, instance)
     else:
-        clear_bit(world.fleet.cached, key, instance)
+        clear_bit(world.cached, key, instance)
 
 
 @phase
@@ -169,7 +169,7 @@ def see_cache(world: World, instance: int) -> None:
     Only contents that came or went since the last snapshot are examined, unless they exceed what the log holds.
     """
     state = engine_at(world.engines, instance)
-    queues, num_keys = state.engine[0].queues, len(world.fleet.cached)
+    queues, num_keys = state.engine[0].queues, len(world.cached)
     if queues.num_cache_changes > len(state.cache_log):
         for key in range(num_keys):
             see_content(world, instance, state, key)
@@ -200,7 +200,7 @@ def see_prompt(world: World, request: int, instance: int) -> None:
     hits = 0
     while hits + per_block <= num:
         key = world.requests.hash_ids[first + hits + per_block - 1]
-        if not (has_bit(world.fleet.cached, key, instance) if is_stale else has_content(state, key)):
+        if not (has_bit(world.cached, key, instance) if is_stale else has_content(state, key)):
             break
         hits += per_block
     seen.num_cached_blocks, seen.num_host_blocks = hits, 0

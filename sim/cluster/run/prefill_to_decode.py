@@ -83,9 +83,7 @@ def leave_prefill(world: World, request: int, time_us: int) -> None:
     """Take a request out of all counts of its prefill instance."""
     journey = world.journeys[request]
     journey.is_prefilling = 0
-    note_first_token(
-        world.prefill_router, world.prefill_fleet, world.requests, request, journey.prefill_instance
-    )
+    note_first_token(world.prefill_router, world.requests, request, journey.prefill_instance)
     instance = journey.prefill_instance
     note_finished(world.prefill_router, world.prefill_fleet, world.requests, request, instance, time_us)
 

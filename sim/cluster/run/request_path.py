@@ -275,7 +275,7 @@ def send_to(world: World, request: int, instance: int, time_us: int) -> None:
     else:
         is_taken = hand_over(world, request, instance, time_us)
     if not is_taken:
-        note_first_token(world.router, world.fleet, world.requests, request, instance)
+        note_first_token(world.router, world.requests, request, instance)
         leave_instance(world, request, instance, time_us)
         tell_refusal(world, request, time_us)
         return

@@ -189,12 +189,10 @@ def see_fleet(world: World, time_us: int) -> bool:
 
 @part
 def see_prompts(world: World, request: int) -> None:
-    """Note what each instance has cached of a prompt, where the policy asks; whoever opens shelves does it there."""
-    if world.loop[0].matches_caches and len(world.fleet.shelves) > 0:
-        return
+    """Note what each instance has cached of a prompt, where the policy asks."""
     if world.loop[0].matches_caches:
         first, num = world.requests.hash_starts[request], num_prompt_ids(world.fleet, world.requests, request)
-        match_prefix(world.fleet.cached, world.requests.hash_ids, first, num, world.router.matched)
+        match_prefix(world.cached, world.requests.hash_ids, first, num, world.router.matched)
         for instance in range(len(world.fleet.instances)):
             world.fleet.instances[instance].num_cached_blocks = world.router.matched[instance]
     elif world.loop[0].sees_caches:

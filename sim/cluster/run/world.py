@@ -62,7 +62,7 @@ LOOP = np.dtype(
         ("sees_caches", np.int64),  # and what of the prompt they have cached
         ("hears_first_tokens", np.int64),  # and who has a first token
         ("reads_engines", np.int64),  # some of this as it is now, not as it was at a snapshot
-        ("matches_caches", np.int64),  # what they have cached of a prompt is all in ``Fleet.cached``
+        ("matches_caches", np.int64),  # what they have cached of a prompt is all in ``World.cached``
         ("counts_ends", np.int64),  # of an answer nothing but how many an instance has left
         ("has_clients", np.int64),
         ("has_deadlines", np.int64),
@@ -206,6 +206,9 @@ class World(NamedTuple):
         Int64s  # per request: what its client gives each further attempt, NEVER without end; or of no rows
     )
     deadline_us: Int64s  # per request, shared by all engines; or of no rows
+    cached: (
+        Int64s  # per content the instances that have it, as bits: now, or at the last snapshot; or of no rows
+    )
     clients: Clients
     log: DecisionLog
     prefill_fleet: Fleet  # the same instances; candidates are those that compute prompts for others

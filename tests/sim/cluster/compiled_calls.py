@@ -93,9 +93,9 @@ def settle(r: Router, f: Fleet, q: RequestTable, request: int, instance: int) ->
 
 
 @engine_entry
-def start_decoding(r: Router, f: Fleet, q: RequestTable, request: int, instance: int) -> None:
+def start_decoding(r: Router, q: RequestTable, request: int, instance: int) -> None:
     """Call ``note_first_token``."""
-    note_first_token(r, f, q, request, instance)
+    note_first_token(r, q, request, instance)
 
 
 @engine_entry

@@ -143,7 +143,7 @@ class Comparison:
         self.fill_caches(prompt)
 
     def give_first_token(self, number: int) -> None:
-        start_decoding(self.router, self.fleet, self.table, number, self.where[number])
+        start_decoding(self.router, self.table, number, self.where[number])
         self.rule.first_token(self.prompts[number], self.where[number])
         self.prefilling.discard(number)
 

@@ -15,7 +15,7 @@ from sim.engine.state import State, columns
 from sim.paged_memory import CACHE_LINE, untouched
 from sim.requests import Int64s
 
-MOST_BYTES_NEAR = 1 << 13
+MOST_BYTES_NEAR = 12 << 10
 """Larger arrays that begin empty lie apart: most stay so, and between others' they would spread these over memory."""
 
 RING = "blocks"

@@ -13,7 +13,7 @@ from sim.cluster.exits import Exit
 from sim.cluster.gateway.admission import AlwaysAdmit, RejectAll, TokenBucket
 from sim.cluster.routing.decide import functions_of
 from sim.cluster.routing.router_state import NUMBERS
-from sim.cluster.routing.routing_policies import KvCost, OwnPolicy, RoutingPolicy, Weighted
+from sim.cluster.routing.routing_policies import OwnPolicy, RoutingPolicy, Weighted
 from sim.cluster.routing.weighted import compares_alone
 from sim.cluster.run.beginning.shared_engines import deadlines_of
 from sim.cluster.run.prefill_to_decode import EVERYBODY, NOBODY, WHO_LACKS_A_PREFIX
@@ -116,14 +116,10 @@ def reads_now(loop: Records) -> tuple[bool, bool, bool]:
 def is_searched(config: ClusterConfig, loop: Records) -> bool:
     """Return whether decisions search instances by shelves (``sim.cluster.routing.shelves``)."""
     policy = config.routing
-    is_weighted = (
+    return (
         isinstance(policy, Weighted)
         and compares_alone(policy)
         and policy.has("kv-utilization")  # without it nothing was gained at 1,000 instances
-    )
-    is_cost = isinstance(policy, KvCost) and policy.temperature == 0 and bool(loop["matches_caches"][0])
-    return (
-        (is_weighted or is_cost)
         and config.compatibility == "vllm"
         and config.prefill_routing is None
         and not config.moves_kv

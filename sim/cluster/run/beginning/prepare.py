@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sim.cluster.arrays import records, tree_of
+from sim.cluster.arrays import num_words, records, tree_of
 from sim.cluster.cluster_config import ClusterConfig
 from sim.cluster.cluster_work import ClusterWork
 from sim.cluster.draws import PREFILL_ROUTE
@@ -101,6 +101,7 @@ def new_world(
         events=first_events(loop, n, config.num_instances),
         forced=np.zeros(0, np.int64) if forced is None else forced.astype(np.int64),
         deadline_us=states[0].deadline_us,
+        cached=new_cache_snapshot(loop, config.num_instances, work.requests),
         clients=clients_of(work.clients),
         log=new_decision_log(most_decisions if records_decisions else 0, config.num_instances),
         transfers=transfers,
@@ -243,7 +244,6 @@ def _fleet_of(work: ClusterWork, config: ClusterConfig, loop: Records) -> Fleet:
         block_size=engine.block_size if engine.prefix_match_unit is None else engine.hash_block_size,
         num_adapters=0 if work.adapter is None else int(work.adapter.max(initial=-1)) + 1,
         keeps_shelves=is_searched(config, loop),
-        num_contents=num_contents(loop, work.requests),
         keeps_loads=not loop["records_decisions"][0]
         and any(isinstance(each, LeastLoaded) for each in (config.routing, config.prefill_routing)),
     )
@@ -319,9 +319,10 @@ def new_journeys(requests: Requests) -> Records:
     return first.repeat(len(requests))  # row by row: to fill column by column takes three times as long
 
 
-def num_contents(loop: Records, requests: Requests) -> int:
-    """Return of how many contents it is noted who has them; none where each instance is asked what it has."""
-    return int(requests.hash_ids.max(initial=-1)) + 1 if notes_caches(loop) else 0
+def new_cache_snapshot(loop: Records, num_instances: int, requests: Requests) -> Int64s:
+    """Return that no instance has anything cached; no rows where each is asked what it has."""
+    num_keys = int(requests.hash_ids.max(initial=-1)) + 1 if notes_caches(loop) else 0
+    return np.zeros((num_keys, num_words(num_instances)), np.int64)
 
 
 def empty_table() -> RequestTable:

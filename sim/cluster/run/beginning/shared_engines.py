@@ -86,7 +86,7 @@ def engine_states(
                 state = state._replace(cache_log=np.zeros(CACHE_LOG_LENGTH, np.int32))
             if hears:
                 state = state._replace(
-                    completions=aligned_records(3 * pool.engine.max_num_seqs + 64, dt.COMPLETION)
+                    completions=aligned_records(6 * pool.engine.max_num_seqs + 64, dt.COMPLETION)
                 )
             _set_place(state, pool, of_all, number=len(states), num_requests=len(rows))
             states.append(state)

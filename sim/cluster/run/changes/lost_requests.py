@@ -39,7 +39,7 @@ def leave_for_good(world: World, request: int, time_us: int) -> None:
     """Take a request out of all counts of its instance."""
     journey = world.journeys[request]
     if not journey.got_first_token:
-        note_first_token(world.router, world.fleet, world.requests, request, journey.instance)
+        note_first_token(world.router, world.requests, request, journey.instance)
     leave_instance(world, request, journey.instance, time_us)
     if world.loop[0].has_queue:
         note_departed(world.sheddable, request)

@@ -1,4 +1,4 @@
-"""Contents that are noted as bits, and shelves of kv-cost, against instances that are asked one by one."""
+"""Contents that are noted as bits, against instances that are asked one by one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.sim.cluster.run.test_foresight import LATENCY
 from tests.sim.cluster.test_cluster import assert_same_run
 
 NUM_INSTANCES = 70
-"""More than one shelf."""
+"""More than one word has bits for."""
 
 POLICIES: tuple[RoutingPolicy, ...] = (
     KvCost(),
@@ -48,7 +48,7 @@ def families(seed: int, num: int) -> ClusterWork:
 
 
 def asking_each(work: ClusterWork, config: ClusterConfig) -> ClusterSimulation:
-    """Return a run in which each instance is asked what it has cached, and scored."""
+    """Return a run in which each instance is asked what it has cached."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop_settings, "matches_caches", lambda *_: False)
         return simulate_cluster(work, config)

@@ -18,15 +18,29 @@ CACHE_LINE = 64
 """Bytes."""
 
 
-def untouched(length: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return ``length`` zeros of a dtype in pages of their own, none of which is there before it is written."""
+LARGE_PAGE = 1 << 21
+"""Bytes of the pages that a processor finds faster, of most processors."""
+
+_OF_NO_FILE: dict[str, Any] = (
+    {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
+)
+"""Memory that no other process sees: a page of it is there in half the time of one that may be shared."""
+
+
+def untouched(length: int, dtype: np.dtype[Any], *, is_dense: bool = False) -> NDArray[Any]:
+    """Return ``length`` zeros of a dtype in pages of their own, none of which is there before it is written.
+
+    ``is_dense``: nearly all of it will be written, so that its pages may be large.
+    """
     size = length * dtype.itemsize
     if size == 0:
         return np.zeros(0, dtype)
-    pages = mmap.mmap(-1, size)  # of no file
-    if hasattr(mmap, "MADV_NOHUGEPAGE"):
-        pages.madvise(mmap.MADV_NOHUGEPAGE)
-    return np.frombuffer(pages, dtype, count=length)
+    pages = mmap.mmap(-1, size + LARGE_PAGE * is_dense, **_OF_NO_FILE)
+    advice = "MADV_HUGEPAGE" if is_dense else "MADV_NOHUGEPAGE"
+    if hasattr(mmap, advice):
+        pages.madvise(getattr(mmap, advice))
+    start = -np.frombuffer(pages, np.uint8).ctypes.data % LARGE_PAGE if is_dense else 0
+    return np.frombuffer(pages, dtype, count=length, offset=start)
 
 
 def untouched_records(num: int, length: int, dtype: np.dtype[Any]) -> list[Records]:

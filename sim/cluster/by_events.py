@@ -14,6 +14,7 @@ from sim.cluster.results.cluster_results import results_of
 from sim.cluster.results.finished import ClusterSimulation
 from sim.cluster.results.watching import Watch
 from sim.cluster.run.beginning.counted_engines import counted_addresses
+from sim.cluster.run.beginning.engine_copies import lay_rings
 from sim.cluster.run.beginning.prepare import new_world
 from sim.cluster.run.changes.operations import Operations
 from sim.cluster.run.driving import Driver
@@ -48,11 +49,14 @@ def simulate_by_events(
         if forced is not None:
             forced = np.concatenate([forced, np.full(len(work.requests) - len(forced), NEVER)])
     started = time.thread_time()
-    world, states = new_world(work, config, record=record, records_decisions=records_decisions, forced=forced)
+    world, states = new_world(
+        work, config, record=record, records_decisions=records_decisions, forced=forced, may_count=coalesce
+    )
     if coalesce:
         world.counted_addresses[:] = counted_addresses(work, config, world, states, record=record)
     else:
         world.coalesces[:] = 0
+    lay_rings(states, config.pools, world.counted_addresses)  # of who might have counted
     operations = Operations(world, states, config, table_of([world]))
     operations.begin()
     watch = None

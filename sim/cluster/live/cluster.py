@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from sim.cluster.arrays import NOWHERE
+from sim.cluster.arrays import NOWHERE, grown
 from sim.cluster.cluster_config import ClusterConfig
 from sim.cluster.events import EventRank, plan_event, with_room_for_events
 from sim.cluster.exits import Exit
@@ -33,7 +33,7 @@ from sim.requests import Outcomes, Requests
 
 FIRST_ROWS = 1024
 LEAST_ROWS = 8
-FIRST_CACHE_COLUMNS = 4096
+FIRST_CACHE_ROWS = 4096
 """Contents that a snapshot of the prefix caches looks at; it grows with the numbers that are handed in."""
 
 ARRIVAL, ADMISSION, ROUTING = int(EventRank.ARRIVAL), int(EventRank.ADMISSION), int(EventRank.ROUTING)
@@ -80,9 +80,8 @@ class LiveCluster:
         for number, pool in enumerate(self._pools):
             states[number] = with_room_for_keys(states[number], pool, num_keys=num_keys)
             point_to(world.engines, number, states[number])
-        if world.cached.shape[1]:
-            columns_now = min(num_keys, FIRST_CACHE_COLUMNS)
-            world = world._replace(cached=np.zeros((len(states), columns_now), np.int8))
+        if len(world.cached):
+            world = world._replace(cached=grown(world.cached[:0], min(num_keys, FIRST_CACHE_ROWS)))
         self._operations = LiveOperations(world, states, config, table_of([world]))
         self._driver = Driver(self._operations, states, config)
         self._config, self._num_keys = config, num_keys
@@ -278,9 +277,8 @@ class LiveCluster:
     def _know_contents(self, highest: int) -> None:
         """Widen snapshots of the prefix caches to contents up to a number."""
         cached = self._driver.world.cached
-        if 0 < cached.shape[1] <= highest:
-            more = np.zeros((len(cached), min(self._num_keys, 2 * highest + 1)), np.int8)
-            more[:, : cached.shape[1]] = cached
+        if 0 < len(cached) <= highest:
+            more = grown(cached, min(self._num_keys, 2 * highest + 1))
             self._driver.replace(self._driver.world._replace(cached=more))
 
     def _next_event_us(self) -> int | None:

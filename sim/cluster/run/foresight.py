@@ -7,15 +7,16 @@ comes meanwhile: others make steps longer, never shorter. It is then advanced in
 
 from __future__ import annotations
 
-from sim.cluster.run.world import FOREVER, NEVER, World
+from sim.cluster.arrays import Records
+from sim.cluster.run.world import FOREVER, NEVER, TOO_MANY, World
 from sim.engine import dtypes as dt
 from sim.engine.counting.ends import RANKS, next_end
 from sim.engine.deadlines import next_deadline_us
 from sim.engine.run import in_flight
 from sim.engine.state import State, engine_at
-from sim.engine.step_time.step_duration import blackbox_us, output_delay_us
+from sim.engine.step_time.step_duration import BETA1, BETA2, blackbox_us, output_delay_us
 from sim.jit.compile import part, phase
-from sim.latency.latency_model import BLACKBOX
+from sim.latency.latency_model import BLACKBOX, SCALE
 
 MOST_EXAMINED = 32
 """Of longer queues no more are examined: one that cannot end soon would not make up for the time."""
@@ -193,7 +194,9 @@ def next_end_us(world: World, instance: int, time_us: int) -> int:
     end_us = end_of_pending_us(state, now_us, least_us)
     is_counted = world.counted_addresses[instance] != 0
     if is_counted:
-        end_us = min(end_us, counted_end_us(world, instance, state, now_us, least_us))
+        old_end_us = counted_end_us(world, instance, state, now_us, least_us)
+        note_foreseen(world, instance, state, old_end_us)
+        end_us = min(end_us, old_end_us)
     to_go_us = least_time_to_go_us(state, least_us, world.loop[0].reads_engines, is_counted)
     if to_go_us < FOREVER:
         first_us = now_us + least_us
@@ -205,17 +208,79 @@ def next_end_us(world: World, instance: int, time_us: int) -> int:
 
 
 @part
+def note_foreseen(world: World, instance: int, state: State, old_end_us: int) -> None:
+    """Note when one of those that run may end, at the soonest, and whether all who come now are admitted at once."""
+    queues, settings, seen = state.engine[0].queues, state.engine[0].settings, world.foreseen[instance]
+    all_run = queues.num_waiting == 0 and queues.first_pending == NEVER
+    is_known = settings.latency_kind == BLACKBOX and not settings.adds_time and all_run
+    seen.old_end_us, seen.num_new = old_end_us, 0
+    seen.num_new_tokens = 0 if is_known and state.engine[0].counting.prefilling == NEVER else TOO_MANY
+    deadline_us = next_deadline_us(state)
+    if deadline_us != NEVER:
+        seen.new_end_us = min(seen.new_end_us, deadline_us)
+
+
+@part
+def are_admitted(state: State, seen: Records, request: int, num_in_flight: int) -> bool:
+    """Return whether those that have come, the last one too, are in the first step scheduled then: all have room."""
+    settings = state.engine[0].settings
+    num_blocks = num_in_flight * state.block_table.shape[1] + settings.watermark_blocks
+    num_tokens = seen.num_new_tokens + state.requests[request].num_prompt_tokens + settings.max_num_seqs
+    return (
+        num_in_flight <= settings.max_num_seqs
+        and num_blocks < len(state.blocks)
+        and num_tokens <= settings.max_num_batched_tokens
+    )
+
+
+@part
+def note_new(state: State, seen: Records, request: int) -> None:
+    """Move what is foreseen of an engine by a request that it has just got, and that is admitted at once.
+
+    Until one ends, all that decode are in each step. So the steps before an old one's end that are scheduled after the
+    new one has joined, of which there are some, take longer by its prompt and, after the first, by its token. Four
+    steps may lie between: two that were scheduled before, the one in which an end is seen, and a rest of one.
+    """
+    clock, c, r, latency = (
+        state.engine[0].clock,
+        state.engine[0].counting,
+        state.requests[request],
+        state.latency,
+    )
+    step_us = blackbox_us(latency, 0, c.num_decodes + c.num_surplus + seen.num_new + 1)
+    prompts_us = latency[BETA1] * seen.num_new_tokens // SCALE + seen.num_new + 1  # each is computed once
+    joins_us = max(r.queued_us, clock.now_us, clock.device_free_us)
+    num_steps = (seen.old_end_us - joins_us - prompts_us) // step_us - 4
+    if seen.old_end_us < FOREVER and num_steps > 0:
+        seen.old_end_us += latency[BETA1] * r.num_prompt_tokens // SCALE - 1
+        seen.old_end_us += latency[BETA2] // SCALE * (num_steps - 1)
+    step_us = blackbox_us(latency, 0, c.num_decodes + 1)
+    first_us = blackbox_us(latency, r.num_prompt_tokens, c.num_decodes)
+    end_us = r.queued_us + first_us + time_to_go_us(state, request, step_us, 0)
+    seen.new_end_us = min(seen.new_end_us, end_us)
+    seen.num_new += 1
+    seen.num_new_tokens += r.num_prompt_tokens
+
+
+@part
 def end_of_new_us(world: World, instance: int, request: int) -> int:
     """Return when a request that an instance has just got may end, at the soonest, or another of the instance's."""
     state, least_us = engine_at(world.engines, instance), world.least_step_us[instance]
     if least_us == 0 or world.loop[0].reads_engines or not is_foreseen(state):
         return 0
+    seen, deadline_us = world.foreseen[instance], FOREVER
+    if world.loop[0].has_deadlines and state.deadline_us[request] != NEVER:
+        deadline_us = state.deadline_us[request]
     if world.counted_addresses[instance] != 0:
         num = world.fleet.instances[instance].num_in_flight
         if has_blocks_for(state, num - 1) and not has_blocks_for(state, num):
+            seen.num_new_tokens = TOO_MANY
             return 0
+        if are_admitted(state, seen, request, num):
+            note_new(state, seen, request)
+            seen.new_end_us = min(seen.new_end_us, deadline_us)
+            return min(seen.old_end_us, seen.new_end_us)
+        seen.num_new_tokens = TOO_MANY
     due_us = world.due_us[(len(world.due_us) >> 1) + instance]
     end_us = state.requests[request].queued_us + least_us + time_to_go_us(state, request, least_us, 0)
-    if world.loop[0].has_deadlines and state.deadline_us[request] != NEVER:
-        end_us = min(end_us, state.deadline_us[request])
-    return min(due_us, end_us)
+    return min(due_us, end_us, deadline_us)

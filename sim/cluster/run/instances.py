@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.cluster.arrays import NOWHERE, set_number
+from sim.cluster.arrays import NOWHERE, clear_bit, has_bit, set_bit, set_number
 from sim.cluster.fleet import num_prompt_ids
 from sim.cluster.routing.shelves import note_changed
 from sim.cluster.run.foresight import end_of_new_us, is_calm, is_foreseen, next_end_us
@@ -153,22 +153,31 @@ def see_loads(world: World, time_us: int) -> None:
         load.kv_usage = kv_usage_at(state, time_us)
 
 
+@part
+def see_content(world: World, instance: int, state: State, key: int) -> None:
+    """Note whether an instance has a content cached."""
+    if has_content(state, key):
+        set_bit(world.cached, key, instance)
+    else:
+        clear_bit(world.cached, key, instance)
+
+
 @phase
 def see_cache(world: World, instance: int) -> None:
-    """Note which contents an instance has cached, for decisions until the next snapshot.
+    """Note which contents an instance has cached, for decisions until it is looked at again.
 
     Only contents that came or went since the last snapshot are examined, unless they exceed what the log holds.
     """
     state = engine_at(world.engines, instance)
-    queues, num_keys = state.engine[0].queues, world.cached.shape[1]
+    queues, num_keys = state.engine[0].queues, len(world.cached)
     if queues.num_cache_changes > len(state.cache_log):
         for key in range(num_keys):
-            world.cached[instance, key] = has_content(state, key)
+            see_content(world, instance, state, key)
     else:
         for i in range(queues.num_cache_changes):
             key = state.cache_log[i]
             if key < num_keys:
-                world.cached[instance, key] = has_content(state, key)
+                see_content(world, instance, state, key)
     queues.num_cache_changes = 0
 
 
@@ -191,7 +200,7 @@ def see_prompt(world: World, request: int, instance: int) -> None:
     hits = 0
     while hits + per_block <= num:
         key = world.requests.hash_ids[first + hits + per_block - 1]
-        if (world.cached[instance, key] == 0) if is_stale else not has_content(state, key):
+        if not (has_bit(world.cached, key, instance) if is_stale else has_content(state, key)):
             break
         hits += per_block
     seen.num_cached_blocks, seen.num_host_blocks = hits, 0

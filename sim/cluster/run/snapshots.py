@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from sim.cluster.arrays import NOWHERE, first_at_most, set_number
+from sim.cluster.fleet import num_prompt_ids
 from sim.cluster.routing.decide import note_snapshot
+from sim.cluster.routing.recent import match_prefix
+from sim.cluster.routing.shelves import add_in_flight
 from sim.cluster.routing.simple import draw_two
 from sim.cluster.run.departures import hear
 from sim.cluster.run.instances import next_change_us, run_until, see_cache, see_kv, see_prompt, see_queue
 from sim.cluster.run.lockstep import is_rank
 from sim.cluster.run.world import FOREVER, World
+from sim.engine.dtypes import COMPLETED
 from sim.engine.state import engine_at
 from sim.jit.compile import part, phase
 
@@ -29,17 +33,32 @@ def bring(world: World, instance: int, time_us: int) -> bool:
     for i in range(fill.num_completions):
         seen = state.completions[i]
         if seen.time_us <= time_us:
-            hear(world, seen.request, seen.kind, seen.time_us)
+            hear_on(world, instance, seen.request, seen.kind, seen.time_us)
             continue
         if num_left < i:  # a client sees the end of a short answer before that of a longer one
             state.completions[num_left] = state.completions[i]
         due_us = min(due_us, state.completions[num_left].time_us)
         num_left += 1
     fill.num_completions = num_left
+    if world.loop[0].matches_caches and world.loop[0].cache_interval_us == 0:
+        see_cache(world, instance)
     see_at_once(world, instance, time_us)
     if not is_rank(world, instance):  # one may step another
+        world.foreseen[instance].new_end_us = due_us
         set_number(world.due_us, instance, min(due_us, next_change_us(world, instance, time_us)))
     return True
+
+
+@part
+def hear_on(world: World, instance: int, request: int, kind: int, time_us: int) -> None:
+    """As ``hear``, of a request that is on an instance; where ``counts_ends`` the request's own rows are not touched.
+
+    What they would say follows in the end from what its engine says (``results``).
+    """
+    if not world.loop[0].counts_ends:
+        hear(world, request, kind, time_us)
+    elif kind == COMPLETED:
+        add_in_flight(world.fleet, instance, -1)
 
 
 @part
@@ -171,6 +190,11 @@ def see_fleet(world: World, time_us: int) -> bool:
 @part
 def see_prompts(world: World, request: int) -> None:
     """Note what each instance has cached of a prompt, where the policy asks."""
-    if world.loop[0].sees_caches:
+    if world.loop[0].matches_caches:
+        first, num = world.requests.hash_starts[request], num_prompt_ids(world.fleet, world.requests, request)
+        match_prefix(world.cached, world.requests.hash_ids, first, num, world.router.matched)
+        for instance in range(len(world.fleet.instances)):
+            world.fleet.instances[instance].num_cached_blocks = world.router.matched[instance]
+    elif world.loop[0].sees_caches:
         for instance in range(len(world.fleet.instances)):
             see_prompt(world, request, instance)

@@ -62,6 +62,8 @@ LOOP = np.dtype(
         ("sees_caches", np.int64),  # and what of the prompt they have cached
         ("hears_first_tokens", np.int64),  # and who has a first token
         ("reads_engines", np.int64),  # some of this as it is now, not as it was at a snapshot
+        ("matches_caches", np.int64),  # what they have cached of a prompt is all in ``World.cached``
+        ("counts_ends", np.int64),  # of an answer nothing but how many an instance has left
         ("has_clients", np.int64),
         ("has_deadlines", np.int64),
         ("num_requests", np.int64),  # rows beyond these are further attempts of theirs, in the same order
@@ -101,6 +103,20 @@ LOOP = np.dtype(
 )
 
 UNDECIDED = -3
+
+FORESEEN = np.dtype(
+    [
+        ("old_end_us", np.int64),  # one of those that it had then may end, at the soonest
+        ("new_end_us", np.int64),  # likewise of those that have come since; or anything else happens
+        ("num_new", np.int64),
+        ("num_new_tokens", np.int64),  # of their prompts; TOO_MANY: it is not known when they are admitted
+    ],
+    align=True,
+)
+"""What is foreseen of an engine that counts its blocks, since it was last advanced (``foresight``)."""
+
+TOO_MANY = 1 << 40
+"""More prompt tokens than fit into a step."""
 
 LOAD = np.dtype([("num_waiting", np.int64), ("num_running", np.int64), ("kv_usage", np.float64)], align=True)
 """An instance's present load, which an autoscaler reads. Routers have their own, older, snapshots."""
@@ -167,6 +183,7 @@ class World(NamedTuple):
     due_us: (
         Int64s  # a tree (``arrays``) over the instances: no decision sees a change of one before; not in step
     )
+    foreseen: Records  # FORESEEN per instance
     least_step_us: (
         Int64s  # per instance: no step is shorter; 0 where decisions look at each (``least_steps``)
     )
@@ -189,7 +206,9 @@ class World(NamedTuple):
         Int64s  # per request: what its client gives each further attempt, NEVER without end; or of no rows
     )
     deadline_us: Int64s  # per request, shared by all engines; or of no rows
-    cached: NDArray[np.int8]  # [num_instances, num hashes]: the snapshot of the prefix caches; or of no rows
+    cached: (
+        Int64s  # per content the instances that have it, as bits: now, or at the last snapshot; or of no rows
+    )
     clients: Clients
     log: DecisionLog
     prefill_fleet: Fleet  # the same instances; candidates are those that compute prompts for others

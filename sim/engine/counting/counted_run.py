@@ -44,6 +44,8 @@ from sim.engine.waiting import next_queued_us
 from sim.jit.compile import engine_entry, part, phase
 from sim.jit.references import Table
 
+FOREVER = 1 << 62
+
 HANDED_OVER, CANNOT_COUNT = 4, 5
 """Why ``run_counted`` returned, beside ``run``'s reasons: a request might lack a block, or a client gave up; with
 several KV cache groups all is lost then, and the run has to begin anew."""
@@ -82,18 +84,21 @@ def has_room_to_count(s: State) -> bool:
 
 
 @part
-def end_jump(s: State, until_us: int) -> None:
+def end_jump(s: State, pause_us: int) -> None:
     """Give the requests whose last token the last step of a jump computes that token."""
     clock, totals, b = s.engine[0].clock, s.engine[0].totals, s.batches[0]
     b.step, b.num_first_tokens, b.num_last_tokens = totals.num_steps - 1, 0, 0
     put_lasts(s, 0)
-    note_counted(s, clock.now_us, until_us)
+    note_counted(s, clock.now_us, pause_us)
     give_lasts(s, 0, clock.now_us, totals.num_emissions - 1)
 
 
 @phase
-def count_sync(s: State, until_us: int) -> int:
-    """Schedule, run, update; one batch at a time."""
+def count_sync(s: State, until_us: int, pause_us: int) -> int:
+    """Schedule, run, update; one batch at a time.
+
+    ``pause_us``: ``until_us``, if it matters what the engine is like then (``note_counted``).
+    """
     clock = s.engine[0].clock
     while has_room_to_count(s):
         if clock.now_us >= until_us:
@@ -109,11 +114,11 @@ def count_sync(s: State, until_us: int) -> int:
         if is_tight(s) and next_step_may_lack(s):
             return HANDED_OVER
         if jump_counted(s, clock.now_us, False, until_us) != NEVER:
-            end_jump(s, until_us)
+            end_jump(s, pause_us)
             continue
         schedule_counted(s, 0)
         clock.now_us += duration_counted(s, 0, clock.now_us)
-        note_counted(s, clock.now_us, until_us)
+        note_counted(s, clock.now_us, pause_us)
         update_counted(s, 0, clock.now_us)
     return NEEDS_ROOM
 
@@ -141,7 +146,7 @@ def launch_counted(s: State, batch: int) -> None:
 
 
 @part
-def jumps_ahead(s: State, until_us: int) -> bool:
+def jumps_ahead(s: State, until_us: int, pause_us: int) -> bool:
     """Schedule batches and give the tokens of their predecessors until something changes; False when nothing can.
 
     At the door one batch is in flight, in which every running request decodes, as in each behind it.
@@ -159,7 +164,7 @@ def jumps_ahead(s: State, until_us: int) -> bool:
     b.step = s.engine[0].totals.num_steps - 1
     put_lasts(s, clock.oldest_batch)
     clock.device_free_us = b.exec_end_us = end_us
-    note_counted(s, end_us, until_us)
+    note_counted(s, end_us, pause_us)
     return True
 
 
@@ -172,8 +177,8 @@ def drain_counted(s: State) -> None:
 
 
 @phase
-def count_with_batch_queue(s: State, until_us: int) -> int:
-    """Schedule batches while their predecessors run."""
+def count_with_batch_queue(s: State, until_us: int, pause_us: int) -> int:
+    """Schedule batches while their predecessors run; as ``count_sync``."""
     clock, most = s.engine[0].clock, s.engine[0].settings.max_concurrent_batches
     while has_room_to_count(s):
         if clock.now_us >= until_us:
@@ -188,7 +193,7 @@ def count_with_batch_queue(s: State, until_us: int) -> int:
             continue
         if is_tight(s) and next_step_may_lack(s):
             return HANDED_OVER
-        if jumps_ahead(s, until_us):
+        if jumps_ahead(s, until_us, pause_us):
             continue
         if has_requests(s):
             batch = in_flight(s, clock.num_batches)
@@ -201,7 +206,7 @@ def count_with_batch_queue(s: State, until_us: int) -> int:
                 drain_counted(s)
                 continue
             launch_counted(s, batch)
-            note_counted(s, clock.device_free_us, until_us)
+            note_counted(s, clock.device_free_us, pause_us)
             if clock.num_batches < most and (not is_empty or has_requests(s)):
                 continue
         take_oldest_counted(s)
@@ -217,7 +222,8 @@ def run_counted(engines: Table, engine: int, until_us: int, settles: bool) -> in
     """
     s = engine_at(engines, engine)
     is_queued = s.engine[0].settings.max_concurrent_batches > 1
-    reason = count_with_batch_queue(s, until_us) if is_queued else count_sync(s, until_us)
+    pause_us = until_us if settles else FOREVER
+    reason = count_with_batch_queue(s, until_us, pause_us) if is_queued else count_sync(s, until_us, pause_us)
     has_groups = len(s.kv_cache_groups) > 0
     if s.engine[0].counting.has_lacked or (has_groups and reason == HANDED_OVER):
         return CANNOT_COUNT

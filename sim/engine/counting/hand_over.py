@@ -18,6 +18,17 @@ from sim.jit.compile import part, phase
 
 
 @part
+def lay_ring(s: State) -> None:
+    """Put all blocks into the free queue, as ``initial_state`` does: an engine of many is made without."""
+    num_blocks = len(s.blocks)
+    for block in range(num_blocks):
+        b = s.blocks[block]
+        b.next_free = block + 1 if block + 1 < num_blocks else 0
+        b.previous_free = block - 1 if block > 0 else num_blocks - 1
+        b.hash_id = NEVER
+
+
+@part
 def list_running(s: State) -> None:
     """Put all that run into ``running``, in no order; each knows how many of its tokens are computed, or in flight."""
     c = s.engine[0].counting
@@ -104,6 +115,8 @@ def hand_over(s: State) -> None:
     """Leave an engine between two steps as ``run`` would have."""
     clock, queues, c = s.engine[0].clock, s.engine[0].queues, s.engine[0].counting
     queues.num_free_blocks = len(s.blocks) - 1
+    if s.blocks[0].next_free == 0:
+        lay_ring(s)
     list_running(s)
     sort_running(s)
     for i in range(queues.num_running):

@@ -13,9 +13,9 @@ from sim.jit.compile import part, phase
 
 
 @part
-def note_counted(s: State, ends_us: int, until_us: int) -> None:
+def note_counted(s: State, ends_us: int, pause_us: int) -> None:
     """Note what the engine is like while the step that has just been scheduled runs, if a pause falls into it."""
-    if ends_us >= until_us:
+    if ends_us >= pause_us:
         seen = s.engine[0].last_schedule
         seen.num_running = s.engine[0].queues.num_running
         seen.num_free_blocks = len(s.blocks) - 1 - blocks_in_use(s)

@@ -33,13 +33,18 @@ def counted_addresses(
     """
     counts = [pool.num_slots for pool in config.pools]
     of_pool = np.zeros(len(counts), np.int64)
-    if len(work.requests) >= FEWEST_REQUESTS and not is_watched(config, world.loop):
+    if might_count(work, config, world.loop):
         for number, (pool, first) in enumerate(zip(config.pools, np.cumsum([0, *counts]), strict=False)):
             state, longest = states[first], world.entries[number]
             can_pause = can_jump(pool, record) and len(state.kv_cache_groups) == 0
             if can_pause and may_be_counted(state, work.requests, is_paced=False, longest=longest):
                 of_pool[number] = address_of_counted_run()
     return np.repeat(of_pool, counts)
+
+
+def might_count(work: ClusterWork, config: ClusterConfig, loop: Records) -> bool:
+    """Return whether it is worth it and nothing of the cluster forbids it; each pool may still."""
+    return len(work.requests) >= FEWEST_REQUESTS and not is_watched(config, loop)
 
 
 def is_watched(config: ClusterConfig, loop: Records) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sim.cluster.arrays import records
+from sim.cluster.arrays import num_words, records
 from sim.cluster.cluster_config import ClusterConfig
 from sim.cluster.cluster_work import ClusterWork
 from sim.cluster.exits import Exit
@@ -28,6 +28,9 @@ from sim.engine.state import Records, State
 from sim.requests import Int64s
 
 DECIDER_CODES = {"never": NOBODY, "always": EVERYBODY, "prefix-threshold": WHO_LACKS_A_PREFIX}
+
+MOST_BYTES_OF_CACHES = 1 << 30
+"""So much memory is given at most to who has what cached, where nobody asked for snapshots of it."""
 
 
 def loop_of(config: ClusterConfig, work: ClusterWork, *, records_decisions: bool) -> Records:
@@ -71,11 +74,28 @@ def loop_of(config: ClusterConfig, work: ClusterWork, *, records_decisions: bool
         hears_first_tokens(each) for each in policies
     )
     loop["reads_engines"] = loop["hears_first_tokens"][0] or any(reads_now(loop))
+    loop["matches_caches"] = matches_caches(config, work, loop)
+    loop["counts_ends"] = counts_ends(config, work, loop)
     loop["records_decisions"] = records_decisions
     for name in ("queues_seen", "kv_seen", "caches_seen", "dispatch_planned", "transfer_planned"):
         loop[f"{name}_us"] = NEVER
     loop["chosen"], loop["look_us"] = UNDECIDED, FOREVER
     return loop
+
+
+def counts_ends(config: ClusterConfig, work: ClusterWork, loop: Records) -> bool:
+    """Return whether nothing waits for an answer, or remembers its request: an instance has one less in flight."""
+    asks = ("is_coupled", "has_clients", "has_deadlines", "hears_first_tokens", "admission_looks")
+    numbers = [
+        NUMBERS.get(type(each)) for each in (config.routing, config.prefill_routing) if each is not None
+    ]
+    return (
+        not any(loop[name][0] for name in asks)
+        and not config.changes
+        and work.adapter is None
+        and isinstance(config.admission, AlwaysAdmit)
+        and all(number is not None and functions_of()[number].note_departure is None for number in numbers)
+    )
 
 
 def hears_first_tokens(policy: RoutingPolicy) -> bool:
@@ -143,6 +163,24 @@ def set_retries(loop: Records, config: ClusterConfig) -> None:
     loop["retry_seed"] = config.seed
 
 
-def sees_stale_caches(loop: Records) -> bool:
-    """Return whether routers see prefix caches as they were at the last snapshot."""
-    return bool(loop["sees_caches"][0] and loop["cache_interval_us"][0] > 0)
+def notes_caches(loop: Records) -> bool:
+    """Return whether it is noted which instances have which content: as of the last snapshot, or always."""
+    is_stale = loop["sees_caches"][0] and loop["cache_interval_us"][0] > 0
+    return bool(is_stale or loop["matches_caches"][0])
+
+
+def matches_caches(config: ClusterConfig, work: ClusterWork, loop: Records) -> bool:
+    """Return whether what instances have cached of a prompt is matched all at once.
+
+    Each content then stands for a block on the device. Without an interval, engines must be advanced by decisions
+    alone, and the notes must not need too much memory.
+    """
+    engines = [pool.engine for pool in config.pools]
+    is_plain = not any(
+        each.kv_cache_groups or each.num_cpu_blocks or each.prefix_match_unit is not None for each in engines
+    )
+    if not is_plain or config.moves_kv or not loop["sees_caches"][0]:
+        return False
+    num_bytes = 8 * num_words(config.num_instances) * int(work.requests.hash_ids.max(initial=0))
+    is_alone = not (loop["is_coupled"][0] or config.lockstep) and num_bytes <= MOST_BYTES_OF_CACHES
+    return bool(loop["cache_interval_us"][0] > 0 or is_alone)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sim.cluster.arrays import records, tree_of
+from sim.cluster.arrays import num_words, records, tree_of
 from sim.cluster.cluster_config import ClusterConfig
 from sim.cluster.cluster_work import ClusterWork
 from sim.cluster.draws import PREFILL_ROUTE
@@ -23,7 +22,8 @@ from sim.cluster.routing.routing_policies import (
     OwnPolicy,
     RoundRobin,
 )
-from sim.cluster.run.beginning.loop_settings import is_searched, least_steps, loop_of, sees_stale_caches
+from sim.cluster.run.beginning.counted_engines import might_count
+from sim.cluster.run.beginning.loop_settings import is_searched, least_steps, loop_of, notes_caches
 from sim.cluster.run.beginning.shared_engines import (
     can_jump,
     connected,
@@ -34,9 +34,11 @@ from sim.cluster.run.beginning.shared_engines import (
 from sim.cluster.run.beginning.waiting_clients import clients_of
 from sim.cluster.run.world import (
     DECISION,
+    FORESEEN,
     JOURNEY,
     LOAD,
     NEVER,
+    TOO_MANY,
     DecisionLog,
     World,
 )
@@ -55,9 +57,6 @@ ROLES = ("shared", "prefill", "decode")
 NO_LIMIT = 1 << 31
 """More adapters than an instance can have."""
 
-CACHE_LOG_LENGTH = 8192
-"""Size of an engine's log of contents that came or went: after more of them all contents are examined."""
-
 
 def new_world(
     work: ClusterWork,
@@ -67,16 +66,26 @@ def new_world(
     records_decisions: bool = False,
     forced: Int64s | None = None,
     runs_engines: bool = True,
+    may_count: bool = False,
 ) -> tuple[World, list[State]]:
     """Return a cluster at its beginning, and its engines' states, which must live as long as it does.
 
-    ``runs_engines``: False if no request will arrive, so that no engine need be compiled.
+    ``runs_engines``: False if no request will arrive, so that no engine need be compiled. ``may_count``: True
+    where ``counted_addresses`` and ``lay_rings`` follow.
     """
     table, n = work.table(), len(work.requests)
     rows, delays_us, entries = shared_rows(work.requests, config)
     transfers = new_transfers(n if config.moves_kv else 0)
     loop = loop_of(config, work, records_decisions=records_decisions)
-    states = _states_of(work, config, rows, loop, transfers, record=record)
+    states = _states_of(
+        work,
+        config,
+        rows,
+        loop,
+        transfers,
+        record=record,
+        lays_rings=not (may_count and might_count(work, config, loop)),
+    )
     fleet = _fleet_of(work, config, loop)
     flow = config.flow_control or FlowControl()
     most_decisions = 2 * n if config.moves_kv else n
@@ -119,31 +128,37 @@ def _states_of(
     transfers: Records,
     *,
     record: Record,
+    lays_rings: bool,
 ) -> list[State]:
     """Return the engines' states, with what the gateway asks of them: what it hears, KV handed on, caches seen late."""
     asks = ("is_coupled", "looks_at_all", "looks_at_two", "admission_looks")
     hears = any(loop[name][0] for name in asks) or config.changes
     states = engine_states(
-        work.requests, rows, config, record=record, hears=hears, pauses=bool(loop["is_coupled"][0])
+        work.requests,
+        rows,
+        config,
+        record=record,
+        hears=hears,
+        pauses=bool(loop["is_coupled"][0]),
+        lays_rings=lays_rings,
+        logs_caches=notes_caches(loop),
     )
     if config.moves_kv:
         states = connected(states, config, transfers)
-    if sees_stale_caches(loop):
-        states = [state._replace(cache_log=np.zeros(CACHE_LOG_LENGTH, np.int32)) for state in states]
     return states
 
 
 def _of_engines(states: list[State], config: ClusterConfig, loop: Records) -> dict[str, Any]:
     """Return the table of engines, and what no step of each is shorter than."""
     return {
-        "engines": table_of(states, even=_evenly_laid(config, loop)),
+        "engines": table_of(states, even=_evenly_laid(config)),
         "least_step_us": least_steps(loop, config, states),
     }
 
 
-def _evenly_laid(config: ClusterConfig, loop: Records) -> list[range]:
+def _evenly_laid(config: ClusterConfig) -> list[range]:
     """Return the rows of engines that lie side by side in memory: of each pool the copies (``copies_of``)."""
-    if config.moves_kv or sees_stale_caches(loop):  # each has further arrays
+    if config.moves_kv:  # each has further arrays
         return []
     ends = np.cumsum([pool.num_slots for pool in config.pools]).tolist()
     return [
@@ -167,9 +182,17 @@ def _of_instances(
         "end_rank": np.repeat(np.cumsum(counts), counts),
         "stepping_us": np.full(config.num_instances, NEVER, np.int64),
         "due_us": tree_of(np.zeros(config.num_instances, np.int64)),
+        "foreseen": _foreseen(config.num_instances),
         "loads": records(config.num_instances, LOAD),
         "roles": np.array([ROLES.index(role) for role in config.role_of], np.int64),
     }
+
+
+def _foreseen(num_instances: int) -> Records:
+    """Return that nothing is foreseen of any instance."""
+    foreseen = records(num_instances, FORESEEN)
+    foreseen["num_new_tokens"] = TOO_MANY
+    return foreseen
 
 
 def _of_routers(fleet: Fleet, table: RequestTable, config: ClusterConfig) -> dict[str, Any]:
@@ -296,10 +319,10 @@ def new_journeys(requests: Requests) -> Records:
     return first.repeat(len(requests))  # row by row: to fill column by column takes three times as long
 
 
-def new_cache_snapshot(loop: Records, num_instances: int, requests: Requests) -> NDArray[np.int8]:
-    """Return empty snapshots of the instances' caches; no rows where decisions see the caches as they are."""
-    num_keys = int(requests.hash_ids.max(initial=-1)) + 1 if sees_stale_caches(loop) else 0
-    return np.zeros((num_instances, num_keys), np.int8)
+def new_cache_snapshot(loop: Records, num_instances: int, requests: Requests) -> Int64s:
+    """Return that no instance has anything cached; no rows where each is asked what it has."""
+    num_keys = int(requests.hash_ids.max(initial=-1)) + 1 if notes_caches(loop) else 0
+    return np.zeros((num_keys, num_words(num_instances)), np.int64)
 
 
 def empty_table() -> RequestTable:

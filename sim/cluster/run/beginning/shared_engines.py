@@ -28,11 +28,26 @@ MOST_HASH_BYTES = 1 << 30
 MOST_FINGER_BYTES = 1 << 28
 """So many bytes of address space at most are set aside for the fingers of a pool's engines, which seldom place any."""
 
+CACHE_LOG_LENGTH = 8192
+"""Size of an engine's log of contents that came or went: after more of them all contents are examined."""
+
 
 def engine_states(
-    requests: Requests, rows: Records, config: ClusterConfig, *, record: Record, hears: bool, pauses: bool
+    requests: Requests,
+    rows: Records,
+    config: ClusterConfig,
+    *,
+    record: Record,
+    hears: bool,
+    pauses: bool,
+    lays_rings: bool,
+    logs_caches: bool,
 ) -> list[State]:
-    """Return an engine per instance; they share the table of requests and the ids of their blocks."""
+    """Return an engine per instance; they share the table of requests and the ids of their blocks.
+
+    ``lays_rings``: False where their blocks are laid later (``lay_rings``), or never. ``logs_caches``: they log which
+    contents come and go.
+    """
     states: list[State] = []
     deadline_us = deadlines_of(requests)
     made: dict[tuple[object, ...], Records] = {("requests", False): rows}
@@ -67,13 +82,15 @@ def engine_states(
             state = state._replace(**_room_for_contents(state, pool))
             state = _with_limits(state, rows, requests, pool)
             state = with_asked_for(state, asked, requests, pool.engine)
+            if logs_caches:
+                state = state._replace(cache_log=np.zeros(CACHE_LOG_LENGTH, np.int32))
             if hears:
                 state = state._replace(
-                    completions=aligned_records(8 * pool.engine.max_num_seqs + 64, dt.COMPLETION)
+                    completions=aligned_records(6 * pool.engine.max_num_seqs + 64, dt.COMPLETION)
                 )
             _set_place(state, pool, of_all, number=len(states), num_requests=len(rows))
             states.append(state)
-        states += copies_of(states, rooms[2:])
+        states += copies_of(states, rooms[2:], lays_rings=lays_rings)
     return states
 
 

@@ -125,6 +125,46 @@ def test_engines_that_count_and_engines_that_hand_out_are_one_cluster(ways: Ways
     assert 0.2 * num < ways.ended < 0.9 * ways.began  # others have handed over
 
 
+def narrow_case(seed: int) -> Case:
+    """Return requests for engines of few seats and short steps: who comes often has to wait, or is taken in parts."""
+    rng = np.random.default_rng(seed)
+    case, n = busy_case(seed), 150
+    requests = replace(
+        case.requests,
+        arrival_us=np.cumsum(rng.exponential(rng.choice([3000, 12_000]), n)).astype(np.int64),
+        prompt_tokens=rng.integers(1, 90, n),
+        output_tokens=rng.integers(1, 60, n),
+        deadline_us=None,
+    )
+    engine = EngineConfig(
+        max_model_len=160,
+        max_num_seqs=int(rng.choice([3, 8])),
+        max_num_batched_tokens=int(rng.choice([32, 64, 128])),
+        num_gpu_blocks=int(rng.choice([60, 200])),
+        watermark=float(rng.choice([0.0, 0.2])),
+        async_scheduling=bool(rng.random() < 0.5),
+    )
+    latency = Blackbox(
+        alpha0=int(rng.choice([0, 900, 9000])),
+        alpha1=float(rng.choice([0, 30.5])),
+        alpha2=float(rng.choice([0, 3.3])),
+        beta0=3000,
+        beta1=float(rng.choice([1.5, 90.7])),
+        beta2=float(rng.choice([0.4, 200.5])),
+    )
+    return replace(case, requests=requests, config=engine, latency=latency)
+
+
+def test_newcomers_move_no_end_behind_the_one_that_comes(ways: Ways) -> None:
+    num = few_or_all(40, 3000)
+    for seed in range(num):
+        case, policy = narrow_case(seed), POLICIES[(0, 0, 1, 3)[seed % 4]]
+        config = cluster_of(case, 2 + seed % 3, policy, interval_us=0)
+        work = ClusterWork(requests=case.requests)
+        assert_same_cluster(simulate_cluster(work, config), looking_at_each_step(work, config))
+    assert ways.began == num
+
+
 def some_work(num: int) -> ClusterWork:
     """Return requests that share nothing, one a millisecond."""
     return ClusterWork(

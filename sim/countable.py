@@ -59,7 +59,6 @@ def _is_simple(settings: Any) -> bool:  # noqa: ANN401 - numpy's record
     unknown = ("log_steps", "log_tokens", "pauses_at_completions")
     return (
         not any(settings[name] for name in unknown)
-        and settings["long_prefill_token_threshold"] == 0
         and settings["max_num_seqs"] <= settings["max_num_batched_tokens"]
         and settings["max_concurrent_batches"] <= 2
     )

@@ -24,6 +24,7 @@ from sim.engine.counting.counted_step import (
     schedule_counted,
     update_counted,
 )
+from sim.engine.counting.ends import RANKS
 from sim.engine.counting.hand_over import hand_over
 from sim.engine.counting.pause import note_counted, settle
 from sim.engine.deadlines import next_deadline_us
@@ -88,7 +89,7 @@ def end_jump(s: State, until_us: int) -> None:
     b.step, b.num_first_tokens, b.num_last_tokens = totals.num_steps - 1, 0, 0
     put_lasts(s, 0)
     note_counted(s, clock.now_us, until_us)
-    give_lasts(s, 0, clock.now_us, totals.num_emissions - 1)
+    give_lasts(s, b.num_last_tokens, RANKS, clock.now_us, totals.num_emissions - 1)
 
 
 @phase

@@ -25,8 +25,8 @@ CHANGED_BY_COUNTING = (
 """Arrays whose contents a run that counts changes and another run reads; it uses others for scratch."""
 
 
-UNKNOWN_OF_GROUPS = ("aligns_states", "cuts_shares", "use_eagle", "prefill_checkpoints")
-"""What a run that counts does not know of KV cache groups: prompts that are computed in parts for them."""
+UNKNOWN_OF_GROUPS = ("use_eagle", "prefill_checkpoints")
+"""What a run that counts does not know of KV cache groups."""
 
 
 def may_be_counted(

@@ -17,7 +17,7 @@ from sim.engine.counting.counted_run import CANNOT_COUNT, HANDED_OVER
 from sim.engine.dtypes import ABORTED, FINISHED, NEVER, PENDING
 from sim.engine.initial_state import first_state, length_limits, request_records, size_for
 from sim.engine.run import NEEDS_ROOM, run
-from sim.engine.run_variants import Run, run_of, run_plain_counted
+from sim.engine.run_variants import Run, counted_run_of, run_of
 from sim.engine.state import State, columns, with_fresh_rows, with_rows_of
 from sim.jit.references import Table, point_to, table_of
 from sim.latency.latency_model import LatencyModel
@@ -213,7 +213,8 @@ class Engine:
 
         HANDED_OVER: ``advance`` has to go on; CANNOT_COUNT: from the beginning.
         """
-        while (reason := run_plain_counted(self._engines(), 0, until_us, True)) == NEEDS_ROOM:
+        run_counted = counted_run_of(self._state)
+        while (reason := run_counted(self._engines(), 0, until_us, True)) == NEEDS_ROOM:
             self._state = with_more_room(self._state)
         return reason
 

@@ -5,6 +5,7 @@ Each request is touched only when it is admitted, when its prompt is done, and a
 
 from __future__ import annotations
 
+from sim.engine.asked_features import cut_share
 from sim.engine.counting.blocks_in_use import has_first_blocks
 from sim.engine.counting.ends import (
     RANKS,
@@ -22,6 +23,7 @@ from sim.engine.dtypes import COMPLETED, FINISHED, NEVER, RUNNING
 from sim.engine.kv_cache.prefix_cache import cdiv
 from sim.engine.log import count_steps, log_completion, log_span
 from sim.engine.optional.added_time import with_host_time
+from sim.engine.run import nothing_is_in_flight
 from sim.engine.schedule import capped, effective_long_prefill_threshold, length_limit
 from sim.engine.state import State
 from sim.engine.step_time.step_duration import ALPHA3, first_seen_us, output_delay_us, take_step
@@ -128,22 +130,46 @@ def compute_prompt(s: State, batch: int, request: int, num_tokens: int) -> None:
     c.context_tokens += r.num_prompt_tokens + 1
 
 
+@part
+def cut_begun(s: State, request: int, wanted: int, budget: int) -> int:
+    """Return how many of the tokens that a begun prompt wants it computes in the step in hand.
+
+    ``budget``: what others leave. Those that decode behind it in the order of admission take theirs later. Where that
+    might make a difference, to it or to them, the run is worth nothing: one of them might sit the step out.
+    """
+    num_tokens = min(wanted, budget)
+    if not s.engine[0].settings.cuts_shares:
+        return num_tokens
+    c, r = s.engine[0].counting, s.requests[request]
+    start = r.num_computed_tokens
+    num_tokens = cut_share(s, request, start, num_tokens, 0)
+    num_later = c.num_admitted - 1 - r.slot
+    if num_later > 0 and wanted > budget:
+        most = cut_share(s, request, start, min(wanted, budget + num_later), 0)
+        c.has_lacked = c.has_lacked or most != num_tokens
+    return max(num_tokens, 0)
+
+
 @phase
 def go_on_with_prompts(s: State, batch: int, threshold: int, budget: int) -> int:
     """Compute the next tokens of the prompts that are begun; return what is left of the budget.
 
     Only the last request that runs is ever left less than it wants. For in each step the others together want no more
     than in the step before: the rest of a prompt, or the threshold, unless that has grown, and then all that run have
-    room for as much. So nobody sits a step out, wherever in the order those stand that decode.
+    room for as much. So nobody sits a step out, wherever in the order those stand that decode, unless shares are cut
+    where states can be kept (``cut_begun``).
     """
     c = s.engine[0].counting
     request, c.first_begun = c.first_begun, NEVER
     while request != NEVER:
         r = s.requests[request]
         after, num_tokens = r.next_waiting, capped(r.num_prompt_tokens - r.num_computed_tokens, threshold)
-        num_tokens = min(num_tokens, budget)
+        num_tokens = cut_begun(s, request, num_tokens, budget)
         budget -= num_tokens
-        compute_prompt(s, batch, request, num_tokens)
+        if num_tokens > 0:
+            compute_prompt(s, batch, request, num_tokens)
+        else:
+            put_begun(s, request)
         if r.num_computed_tokens == r.num_prompt_tokens and s.latency[ALPHA3] != 0:
             r.num_output_placeholders = num_behind(s, r.slot)
         request = after
@@ -181,6 +207,10 @@ def schedule_counted(s: State, batch: int) -> None:
         num_tokens = min(wanted, budget)
         if num_tokens < wanted and not settings.enable_chunked_prefill:
             break
+        if settings.cuts_shares:
+            num_tokens = cut_share(s, request, 0, num_tokens, 0)
+            if num_tokens == NEVER:
+                break
         if not fits_counted(s, request, num_tokens):
             s.engine[0].totals.num_kv_allocation_failures += 1
             queues.head_is_blocked = 1
@@ -189,6 +219,8 @@ def schedule_counted(s: State, batch: int) -> None:
         budget -= num_tokens
         compute_prompt(s, batch, request, num_tokens)
     queues.has_finished_ids = 0
+    if settings.cuts_shares and b.num_entries == 0 and nothing_is_in_flight(s):
+        c.has_lacked |= queues.num_running + queues.num_waiting > 0  # no step can hold a block of any prompt
 
 
 @part

@@ -306,7 +306,7 @@ def test_looks_see_what_they_see_of_a_full_run(
     case = roomy(case.under(block_size=block_size), num_blocks=num_blocks, host_us=host_us, cap=cap)
     duration_us = case.run().duration_us
     times = np.unique(np.concatenate([np.arange(points) * duration_us // points, _event_times(case)]))
-    fast, full = (_looks(case, times, coalesce=coalesce) for coalesce in (True, False))
+    fast, full = (looks(case, times, coalesce=coalesce) for coalesce in (True, False))
     np.testing.assert_array_equal(fast, full)
 
 
@@ -318,7 +318,7 @@ def _event_times(case: Case) -> np.ndarray[Any, np.dtype[np.int64]]:
     )
 
 
-def _looks(case: Case, times: Any, *, coalesce: bool) -> Any:  # noqa: ANN401 - numpy's arrays
+def looks(case: Case, times: Any, *, coalesce: bool) -> Any:  # noqa: ANN401 - numpy's arrays
     engine = Engine(case.requests, case.config, case.latency, record="spans", coalesce=coalesce)
     if case.closed_loop is not None:
         engine.hold(*case.closed_loop, is_capped=False)

@@ -1,0 +1,150 @@
+"""Several prompts that are computed side by side: blocks that are counted give the bits of blocks handed out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from sim import Blackbox, EngineConfig, InvalidConfig
+from sim.kv_cache_groups import KVCacheGroup
+from tests.examples import examples
+from tests.sim.engine.counting.test_counted_run import ROOMY, assert_same_run, counted, looks
+from tests.sim.strategies import Case, Pick, Row, any_model, picks, requests_of, with_ends
+
+__all__ = ["counted"]
+
+FULL, STATE = KVCacheGroup(kind="full"), KVCacheGroup(kind="state", mode="align")
+SAVED = replace(STATE, num_prefill_checkpoint_blocks=1, prefill_checkpoint_alignment=1)
+WINDOW = KVCacheGroup(kind="sliding", window=9)
+GROUPS = (
+    (FULL, STATE),
+    (FULL, STATE, STATE, STATE),
+    (STATE, STATE),
+    (FULL, WINDOW, STATE),
+    (FULL, SAVED),
+    (SAVED, FULL, STATE),
+)
+VERSIONS = ("0.33.0", "0.32.0", "0.31.0", "0.29.0", "0.26.0", "0.24.0", "0.17.0", "0.15.0")
+
+
+def long_rows(pick: Pick) -> list[Row]:
+    """Pick requests most of whose prompts take several steps; some end with their first token."""
+    gap, rows = pick((0, 30, 200, 900)), []
+    arrival_us = 0
+    longest = pick((20, 90, 300))
+    for _ in range(pick((12, 20, 6, 3))):
+        arrival_us += gap * pick((0, 0, 1, 3))
+        prompt = pick((1, 2, 7, *[pick(range(1, longest + 1))] * 4))
+        rows.append({"arrival_us": arrival_us, "prompt": prompt, "output": pick((1, 1, 2, 5, 30))})
+        rows[-1]["priority"] = pick((0, 1, 2))
+    return rows
+
+
+@st.composite
+def works_in_parts(draw: st.DrawFn, *, has_groups: bool = False) -> Case:
+    """Draw requests of which several prompts are begun at once: for a threshold, or for states."""
+    pick = draw(picks())
+    rows = long_rows(pick)
+    version = pick(VERSIONS)
+    knows_all = version in VERSIONS[:3]
+    thresholds = (0, 0, 0, 5, 33) if has_groups else (1, 3, 5, 20, 33)
+    config = EngineConfig.for_version(
+        version,
+        max_num_seqs=pick((12, 5, 3, 16)),
+        max_num_batched_tokens=pick((17, 24, 40, 64, 150)),
+        num_gpu_blocks=ROOMY,
+        block_size=pick((4, 8, 16, 2, 1)),
+        max_model_len=1000,
+        long_prefill_token_threshold=pick(thresholds),
+        long_prefill_token_threshold_adaptive=knows_all and pick((False, True)),
+        scheduler_reserve_full_isl=knows_all and pick((True, False)),
+        watermark=pick((0.0, 0.1)) if knows_all else 0.0,
+        scheduling_policy=pick(("fcfs", "fcfs", "priority")),
+        async_scheduling=pick((False, True)),
+    )
+    if has_groups:
+        try:
+            config = replace(config, kv_cache_groups=pick(GROUPS))
+        except InvalidConfig:
+            assume(False)
+    latency = replace(any_model(pick), alpha3=pick((0.0, 1.0, 7.5)))
+    loop = pick((None, None, (1, 0), (4, 100), (7, 0)))
+    case = Case(requests=requests_of(rows), config=config, latency=latency, closed_loop=loop)
+    if loop is None:
+        case = replace(case, max_concurrency=pick((None, None, 3, 9)))
+    return with_ends(pick, case) if pick((True, False)) else case
+
+
+works = works_in_parts()
+works_of_states = works_in_parts(has_groups=True)
+
+
+@examples(2000)
+@given(works, st.sampled_from((ROOMY, ROOMY, 700, 310)))
+def test_prompts_side_by_side_are_counted_as_they_are_computed(case: Case, num_tokens: int) -> None:
+    """The smaller caches hold the longest request, and not many: where a block lacks, ``run`` goes on."""
+    num_blocks = ROOMY if num_tokens == ROOMY else 3 + (num_tokens + 40) // case.config.block_size
+    assert_same_run(case.under(num_gpu_blocks=num_blocks))
+
+
+@examples(400)
+@given(works, st.sampled_from((ROOMY, ROOMY, 360)), st.integers(1, 99))
+def test_a_horizon_cuts_prompts_side_by_side(case: Case, num_tokens: int, percent: int) -> None:
+    num_blocks = ROOMY if num_tokens == ROOMY else 3 + num_tokens // case.config.block_size
+    case = case.under(num_gpu_blocks=num_blocks)
+    assert_same_run(replace(case, until_us=max(case.run().duration_us * percent // 100, 1)))
+
+
+@examples(400)
+@given(works, st.sampled_from((ROOMY, ROOMY, 360)), st.integers(1, 12))
+def test_looks_see_prompts_side_by_side(case: Case, num_tokens: int, points: int) -> None:
+    num_blocks = ROOMY if num_tokens == ROOMY else 3 + num_tokens // case.config.block_size
+    case = case.under(num_gpu_blocks=num_blocks)
+    outcomes = case.run().outcomes
+    last_us = int(outcomes.last_token_us.max())
+    times = np.unique([*np.arange(points) * last_us // points, *outcomes.first_token_us[:9]])
+    np.testing.assert_array_equal(*(looks(case, times, coalesce=coalesce) for coalesce in (True, False)))
+
+
+@examples(2000)
+@given(works_of_states, st.sampled_from((ROOMY, ROOMY, 2000, 600)))
+def test_prompts_that_end_where_states_are_kept_are_counted(case: Case, num_tokens: int) -> None:
+    num_blocks = ROOMY if num_tokens == ROOMY else 20 + 4 * num_tokens // case.config.block_size
+    assert_same_run(case.under(num_gpu_blocks=num_blocks))
+
+
+def crowd(**changes: Any) -> Case:  # noqa: ANN401 - settings of any kind
+    """Return 200 requests whose prompts take up to eight steps, more than are served at once."""
+    random = np.random.default_rng(5)
+    rows: list[dict[str, Any]] = []
+    for number in range(200):
+        prompt, output = random.integers(1, 400, 2).tolist()
+        rows.append({"arrival_us": 3000 * number, "prompt": prompt, "output": 1 + output // 20})
+    settings = {"num_gpu_blocks": ROOMY, "max_num_seqs": 64, "max_num_batched_tokens": 256}
+    config = EngineConfig(**{**settings, **changes})
+    return Case(requests=requests_of(rows), config=config, latency=Blackbox(beta0=500, beta1=1, beta2=2))
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"long_prefill_token_threshold": 50},
+        {"long_prefill_token_threshold": 20, "long_prefill_token_threshold_adaptive": True},
+        {"kv_cache_groups": (FULL, STATE, STATE, STATE)},
+        {"kv_cache_groups": (FULL, STATE), "block_size": 64},
+    ],
+    ids=["threshold", "adaptive", "states", "large blocks"],
+)
+def test_such_a_crowd_is_counted_to_its_end(
+    counted: list[bool],
+    is_async: bool,
+    changes: dict[str, Any],
+) -> None:
+    assert_same_run(crowd(async_scheduling=is_async, **changes))
+    assert counted == [True]

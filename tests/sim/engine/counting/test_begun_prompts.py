@@ -84,27 +84,37 @@ works = works_in_parts()
 works_of_states = works_in_parts(has_groups=True)
 
 
+sizes = st.sampled_from((0.0, 0.0, 1.0, 1.5, 2.5))
+"""Of the cache, in what the longest request needs; 0: nothing comes near its end."""
+
+
+def sized(case: Case, size: float) -> Case:
+    """Return a case in a cache of a size."""
+    if size == 0:
+        return case
+    tokens = int((case.requests.prompt_tokens + case.requests.output_tokens).max()) + 1
+    num_groups, length = max(len(case.config.kv_cache_groups), 1), case.config.block_size
+    return case.under(num_gpu_blocks=2 + int(size * num_groups * -(-tokens // length)))
+
+
 @examples(2000)
-@given(works, st.sampled_from((ROOMY, ROOMY, 700, 310)))
-def test_prompts_side_by_side_are_counted_as_they_are_computed(case: Case, num_tokens: int) -> None:
+@given(works, sizes)
+def test_prompts_side_by_side_are_counted_as_they_are_computed(case: Case, size: float) -> None:
     """The smaller caches hold the longest request, and not many: where a block lacks, ``run`` goes on."""
-    num_blocks = ROOMY if num_tokens == ROOMY else 3 + (num_tokens + 40) // case.config.block_size
-    assert_same_run(case.under(num_gpu_blocks=num_blocks))
+    assert_same_run(sized(case, size))
 
 
 @examples(400)
-@given(works, st.sampled_from((ROOMY, ROOMY, 360)), st.integers(1, 99))
-def test_a_horizon_cuts_prompts_side_by_side(case: Case, num_tokens: int, percent: int) -> None:
-    num_blocks = ROOMY if num_tokens == ROOMY else 3 + num_tokens // case.config.block_size
-    case = case.under(num_gpu_blocks=num_blocks)
+@given(works, sizes, st.integers(1, 99))
+def test_a_horizon_cuts_prompts_side_by_side(case: Case, size: float, percent: int) -> None:
+    case = sized(case, size)
     assert_same_run(replace(case, until_us=max(case.run().duration_us * percent // 100, 1)))
 
 
 @examples(400)
-@given(works, st.sampled_from((ROOMY, ROOMY, 360)), st.integers(1, 12))
-def test_looks_see_prompts_side_by_side(case: Case, num_tokens: int, points: int) -> None:
-    num_blocks = ROOMY if num_tokens == ROOMY else 3 + num_tokens // case.config.block_size
-    case = case.under(num_gpu_blocks=num_blocks)
+@given(works, sizes, st.integers(1, 12))
+def test_looks_see_prompts_side_by_side(case: Case, size: float, points: int) -> None:
+    case = sized(case, size)
     outcomes = case.run().outcomes
     last_us = int(outcomes.last_token_us.max())
     times = np.unique([*np.arange(points) * last_us // points, *outcomes.first_token_us[:9]])
@@ -112,10 +122,9 @@ def test_looks_see_prompts_side_by_side(case: Case, num_tokens: int, points: int
 
 
 @examples(2000)
-@given(works_of_states, st.sampled_from((ROOMY, ROOMY, 2000, 600)))
-def test_prompts_that_end_where_states_are_kept_are_counted(case: Case, num_tokens: int) -> None:
-    num_blocks = ROOMY if num_tokens == ROOMY else 20 + 4 * num_tokens // case.config.block_size
-    assert_same_run(case.under(num_gpu_blocks=num_blocks))
+@given(works_of_states, sizes)
+def test_prompts_that_end_where_states_are_kept_are_counted(case: Case, size: float) -> None:
+    assert_same_run(sized(case, size))
 
 
 def crowd(**changes: Any) -> Case:  # noqa: ANN401 - settings of any kind

@@ -97,21 +97,21 @@ def sized(case: Case, size: float) -> Case:
     return case.under(num_gpu_blocks=2 + int(size * num_groups * -(-tokens // length)))
 
 
-@examples(2000)
+@examples(500)
 @given(works, sizes)
 def test_prompts_side_by_side_are_counted_as_they_are_computed(case: Case, size: float) -> None:
     """The smaller caches hold the longest request, and not many: where a block lacks, ``run`` goes on."""
     assert_same_run(sized(case, size))
 
 
-@examples(400)
+@examples(200)
 @given(works, sizes, st.integers(1, 99))
 def test_a_horizon_cuts_prompts_side_by_side(case: Case, size: float, percent: int) -> None:
     case = sized(case, size)
     assert_same_run(replace(case, until_us=max(case.run().duration_us * percent // 100, 1)))
 
 
-@examples(400)
+@examples(200)
 @given(works, sizes, st.integers(1, 12))
 def test_looks_see_prompts_side_by_side(case: Case, size: float, points: int) -> None:
     case = sized(case, size)
@@ -121,7 +121,7 @@ def test_looks_see_prompts_side_by_side(case: Case, size: float, points: int) ->
     np.testing.assert_array_equal(*(looks(case, times, coalesce=coalesce) for coalesce in (True, False)))
 
 
-@examples(2000)
+@examples(500)
 @given(works_of_states, sizes)
 def test_prompts_that_end_where_states_are_kept_are_counted(case: Case, size: float) -> None:
     assert_same_run(sized(case, size))

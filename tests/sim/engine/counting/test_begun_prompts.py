@@ -10,8 +10,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sim import Blackbox, EngineConfig, InvalidConfig
+from sim import Blackbox, EngineConfig, InvalidConfig, simulate
 from sim.kv_cache_groups import KVCacheGroup
+from tests.conformance.compare import difference_of_outcomes
+from tests.conformance.recording import read_recording
+from tests.conformance.test_recordings import RECORDINGS
 from tests.examples import examples
 from tests.sim.engine.counting.test_counted_run import ROOMY, assert_same_run, counted, looks
 from tests.sim.strategies import Case, Pick, Row, any_model, picks, requests_of, with_ends
@@ -156,4 +159,25 @@ def test_such_a_crowd_is_counted_to_its_end(
     changes: dict[str, Any],
 ) -> None:
     assert_same_run(crowd(async_scheduling=is_async, **changes))
+    assert counted == [True]
+
+
+@pytest.mark.parametrize(
+    "name", ["04_long_prefill_threshold", "05_long_prefill_adaptive", "hybrid_h6_chunks"]
+)
+def test_vllm_s_scheduler_had_the_same_outcomes(counted: list[bool], name: str) -> None:
+    folder = RECORDINGS / name
+    recording = read_recording(folder, folder, is_async=False)
+    done = simulate(recording.requests, recording.config, recording.latency)
+    assert difference_of_outcomes(recording, done) is None
+    assert counted == [True]
+
+
+def test_a_client_s_next_request_goes_with_whoever_was_admitted_first(counted: list[bool]) -> None:
+    """The long prompt ends with its first token, in the step that gives one behind it its last: it is seen later."""
+    rows = [{"arrival_us": 0, "prompt": 12, "output": 1}, {"arrival_us": 0, "prompt": 4, "output": 3}]
+    rows += [{"arrival_us": 0, "prompt": 1 + number, "output": 2} for number in range(2)]
+    config = EngineConfig(num_gpu_blocks=50, long_prefill_token_threshold=4, async_scheduling=False)
+    latency = Blackbox(beta0=100, beta1=1, alpha2=7, alpha3=1000)
+    assert_same_run(Case(requests=requests_of(rows), config=config, latency=latency, closed_loop=(2, 5)))
     assert counted == [True]

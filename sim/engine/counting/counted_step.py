@@ -262,7 +262,7 @@ def end_counted(s: State, request: int, now_us: int, emission: int) -> None:
         answer(s, request, seen_us)
 
 
-@part
+@phase
 def give_lasts(s: State, most: int, before: int, now_us: int, emission: int) -> int:
     """Give those of up to ``most`` requests their last token that were admitted before another; return who is left.
 
@@ -290,9 +290,11 @@ def update_counted(s: State, batch: int, now_us: int) -> None:
         r.first_token_us = first_seen_us(s.latency, now_us, place - r.num_output_placeholders)
         r.first_emission = totals.num_emissions
         if r.max_total_tokens == r.num_prompt_tokens + 1:
-            num_lasts = give_lasts(s, num_lasts, r.slot, now_us, totals.num_emissions)
+            if num_lasts > 0:
+                num_lasts = give_lasts(s, num_lasts, r.slot, now_us, totals.num_emissions)
             end_counted(s, request, now_us, totals.num_emissions)
-    give_lasts(s, num_lasts, RANKS, now_us, totals.num_emissions)
+    if num_lasts > 0:
+        give_lasts(s, num_lasts, RANKS, now_us, totals.num_emissions)
     if place > 0:
         log_span(s, now_us, 0, 1)
         totals.num_emissions += 1

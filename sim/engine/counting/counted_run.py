@@ -47,7 +47,8 @@ from sim.jit.references import Table
 
 HANDED_OVER, CANNOT_COUNT = 4, 5
 """Why ``run_counted`` returned, beside ``run``'s reasons: a request might lack a block, or a client gave up; with
-several KV cache groups all is lost then, and the run has to begin anew."""
+several KV cache groups all is lost then, and the run has to begin anew. So it is where a request that decodes might
+have to sit a step out, for a prompt that states cut (``counted_step.cut_begun``)."""
 
 
 @part

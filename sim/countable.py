@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sim.engine import dtypes as dt
-from sim.engine.records.group_records import CHUNKED, GROUPS
+from sim.engine.records.group_records import CHUNKED
 from sim.engine.run_variants import variant_for
 from sim.engine.state import State, columns
 from sim.requests import Int64s, Requests
@@ -23,10 +23,6 @@ CHANGED_BY_COUNTING = (
     "step_times",
 )
 """Arrays whose contents a run that counts changes and another run reads; it uses others for scratch."""
-
-
-UNKNOWN_OF_GROUPS = ("aligns_states", "cuts_shares", "use_eagle", "prefill_checkpoints")
-"""What a run that counts does not know of KV cache groups: prompts that are computed in parts for them."""
 
 
 def may_be_counted(
@@ -48,10 +44,9 @@ def may_be_counted(
 
 
 def _are_known(state: State, settings: Any) -> bool:  # noqa: ANN401 - numpy's record
-    """Return whether no KV cache group cuts prompts, or has hits that nobody computed, as chunks before the last do."""
+    """Return whether no hit of a KV cache group loses a block, or has chunks before the last that nobody computed."""
     has_chunks = bool((columns(state.kv_cache_groups)["kind"] == CHUNKED).any())
-    cuts_none = all(settings[name] == GROUPS.absent[name] for name in UNKNOWN_OF_GROUPS)
-    return cuts_none and not (has_chunks and settings["enable_prefix_caching"])
+    return not settings["use_eagle"] and not (has_chunks and settings["enable_prefix_caching"])
 
 
 def _is_simple(settings: Any) -> bool:  # noqa: ANN401 - numpy's record
@@ -59,7 +54,6 @@ def _is_simple(settings: Any) -> bool:  # noqa: ANN401 - numpy's record
     unknown = ("log_steps", "log_tokens", "pauses_at_completions")
     return (
         not any(settings[name] for name in unknown)
-        and settings["long_prefill_token_threshold"] == 0
         and settings["max_num_seqs"] <= settings["max_num_batched_tokens"]
         and settings["max_concurrent_batches"] <= 2
     )

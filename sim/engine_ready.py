@@ -14,7 +14,7 @@ import numpy as np
 from sim.config import EngineConfig
 from sim.engine.control import hold_requests, join_requests
 from sim.engine.initial_state import settings_of
-from sim.engine.run_variants import RUNS, RunVariant, run_plain_counted, variant_for
+from sim.engine.run_variants import RUNS, RunVariant, run_hybrid_counted, run_plain_counted, variant_for
 from sim.engine.watching.watched_run import run_watched
 from sim.jit.code_cache import one_process_at_a_time
 from sim.jit.compile import cache_folder, is_cached, listen
@@ -38,7 +38,8 @@ COMMON_ENTRIES: tuple[Callable[..., Any], ...] = (
 
 def entries(variant: RunVariant = "plain") -> tuple[Callable[..., Any], ...]:
     """Return every compiled function that Python calls to run an engine with a variant of ``run``."""
-    return (RUNS[variant], *COMMON_ENTRIES) + (run_plain_counted,) * (variant != "whole")
+    counted = {"plain": (run_plain_counted,), "hybrid": (run_plain_counted, run_hybrid_counted), "whole": ()}
+    return (RUNS[variant], *COMMON_ENTRIES, *counted[variant])
 
 
 def is_compiled(variant: RunVariant = "plain") -> bool:
@@ -89,6 +90,9 @@ def compile_engine(variant: RunVariant = "plain") -> None:
     with one_process_at_a_time(cache_folder(of_cluster=False), variant):
         simulate(single, config, latency, record="spans").inter_token_latencies()
         simulate(single, config, latency, closed_loop=(1, 0), coalesce=False, points=1)
+        if variant == "hybrid":
+            states = KVCacheGroup(kind="state", mode="align")
+            simulate(single, replace(config, kv_cache_groups=(KVCacheGroup(kind="full"), states)), latency)
         one, none = np.ones(1, np.int64), np.zeros(0, np.int64)
         count_distances(np.zeros(2, np.int64), none, none, one, one, np.zeros(3, np.int64))
 

@@ -16,7 +16,7 @@ from sim.engine.counting.counted_run import CANNOT_COUNT, HANDED_OVER
 from sim.engine.dtypes import ABORTED, FINISHED, NEVER, PENDING
 from sim.engine.initial_state import first_state, length_limits, request_records, size_for
 from sim.engine.run import NEEDS_ROOM, run
-from sim.engine.run_variants import Run, run_of, run_plain_counted
+from sim.engine.run_variants import Run, counted_run_of, run_of
 from sim.engine.state import State, columns, with_fresh_rows, with_rows_of
 from sim.engine.watching.called_run import address_of_counted_run, address_of_run
 from sim.engine.watching.watched_run import run_watched
@@ -205,7 +205,8 @@ class Engine:
 
         HANDED_OVER: ``advance`` has to go on; CANNOT_COUNT: from the beginning.
         """
-        while (reason := run_plain_counted(self._engines(), 0, until_us, True)) == NEEDS_ROOM:
+        run_counted = counted_run_of(self._state)
+        while (reason := run_counted(self._engines(), 0, until_us, True)) == NEEDS_ROOM:
             self._state = with_more_room(self._state)
         return reason
 

@@ -274,7 +274,8 @@ COUNTING = np.dtype(
         ("num_surplus", np.int64),  # likewise, of requests whose last token, an EOS, is in flight
         ("surplus_context_tokens", np.int64),
         ("surplus_request", np.int64),  # the last one of those
-        ("prefilling", np.int64),  # the one request of whose prompt a part is computed, NEVER
+        ("first_begun", np.int64),  # the list of requests of whose prompts a part is computed
+        ("last_begun", np.int64),
         ("num_ends", np.int64),  # in the heap
         ("num_admitted", np.int64),  # requests so far; of one that runs, ``slot`` says how many before it
         ("first_of_firsts", np.int64),  # the list of requests whose first token is in flight

@@ -124,7 +124,7 @@ def first_state(
     engine = st.records(1, dt.ENGINE)
     engine["settings"] = settings = settings_of(config, latency, record=record)
     engine["queues"] = _queues(config, num_blocks=num_blocks, num_hashes=num_hashes)
-    for name in ("prefilling", "first_of_firsts", "first_of_lasts"):
+    for name in ("first_begun", "first_of_firsts", "first_of_lasts"):
         engine["counting"][name] = dt.NEVER
     if room is None:
         room = room_of_its_own(record=record, logs_spans=record == "spans")

@@ -17,7 +17,7 @@ from sim.engine.counting.counted_run import run_counted
 from sim.engine.records.features import FEATURES
 from sim.engine.records.group_records import GROUPS
 from sim.engine.run import run
-from sim.engine.state import Records, State
+from sim.engine.state import Records, State, columns
 from sim.jit.compile import variant_entry
 from sim.jit.references import Table
 from sim.jit.variants import CompiledVariant
@@ -44,7 +44,10 @@ _PLAIN = CompiledVariant("plain", KNOWN["plain"])
 
 run_plain = variant_entry(run, _PLAIN)
 run_plain_counted = variant_entry(run_counted, _PLAIN)
-run_hybrid = variant_entry(run, CompiledVariant("hybrid", KNOWN["hybrid"]))
+_HYBRID = CompiledVariant("hybrid", KNOWN["hybrid"])
+
+run_hybrid = variant_entry(run, _HYBRID)
+run_hybrid_counted = variant_entry(run_counted, _HYBRID)
 
 RUNS: Mapping[RunVariant, Run] = {"plain": run_plain, "hybrid": run_hybrid, "whole": run}
 
@@ -71,3 +74,8 @@ def variant_for(engine: Records) -> RunVariant:
 def run_of(state: State) -> Run:
     """Return the smallest ``run`` for an engine."""
     return RUNS[variant_for(state.engine)]
+
+
+def counted_run_of(state: State) -> Run:
+    """Return the smallest ``run_counted`` for an engine: of groups it asks most often nothing but their block sizes."""
+    return run_hybrid_counted if columns(state.engine)[0]["settings"]["cuts_shares"] else run_plain_counted

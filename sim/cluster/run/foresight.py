@@ -123,8 +123,10 @@ def counted_end_us(world: World, instance: int, state: State, now_us: int, least
         end_us, free_us = end_in_flight_us(state), max(now_us, clock.device_free_us)
         if end_us < FOREVER:
             return end_us
-    if c.prefilling != NEVER:
-        end_us = free_us + least_us + time_to_go_us(state, c.prefilling, least_us, 0)
+    request = c.first_begun
+    while request != NEVER:
+        end_us = min(end_us, free_us + least_us + time_to_go_us(state, request, least_us, 0))
+        request = state.requests[request].next_waiting
     if c.num_ends > 0:
         delay_us = 0
         if not ties_with_next(state):  # else another of them may be seen sooner

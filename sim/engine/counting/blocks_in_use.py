@@ -11,7 +11,7 @@ from sim.engine.counting.ends import RANKS, residue_of
 from sim.engine.dtypes import NEVER
 from sim.engine.kv_cache.prefix_cache import cdiv
 from sim.engine.run import in_flight
-from sim.engine.schedule import length_limit
+from sim.engine.schedule import capped, effective_long_prefill_threshold, length_limit
 from sim.engine.state import State
 from sim.jit.compile import part, phase
 
@@ -66,8 +66,10 @@ def blocks_in_use(s: State) -> int:
     if not c.counts_residues:
         count_residues(s)
     num_blocks = blocks_of_decodes(s)
-    if c.prefilling != NEVER:
-        num_blocks += blocks_of(s, s.requests[c.prefilling].num_computed_tokens)
+    request = c.first_begun
+    while request != NEVER:
+        num_blocks += blocks_of(s, s.requests[request].num_computed_tokens)
+        request = s.requests[request].next_waiting
     first, last = c.first_of_firsts, c.first_of_lasts
     for i in range(clock.num_batches + 1):
         batch = in_flight(s, i)
@@ -97,11 +99,14 @@ def next_step_may_lack(s: State) -> bool:
     settings, c = s.engine[0].settings, s.engine[0].counting
     c.num_free_blocks = len(s.blocks) - 1 - blocks_in_use(s)
     num_needed = c.num_surplus + s.first_in_round[c.num_scheduled % settings.block_size]
-    if c.prefilling != NEVER:
-        r = s.requests[c.prefilling]
-        budget = settings.max_num_batched_tokens - c.num_decodes - c.num_surplus
-        num_computed = min(r.num_prompt_tokens, r.num_computed_tokens + budget)
-        num_needed += blocks_of(s, num_computed) - blocks_of(s, r.num_computed_tokens)
+    request, threshold = c.first_begun, effective_long_prefill_threshold(s)
+    budget = settings.max_num_batched_tokens - c.num_decodes - c.num_surplus
+    while request != NEVER:
+        r = s.requests[request]
+        num_tokens = min(capped(r.num_prompt_tokens - r.num_computed_tokens, threshold), budget)
+        num_needed += blocks_of(s, r.num_computed_tokens + num_tokens) - blocks_of(s, r.num_computed_tokens)
+        budget -= num_tokens
+        request = r.next_waiting
     return num_needed > c.num_free_blocks
 
 

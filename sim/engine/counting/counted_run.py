@@ -24,6 +24,7 @@ from sim.engine.counting.counted_step import (
     schedule_counted,
     update_counted,
 )
+from sim.engine.counting.ends import RANKS
 from sim.engine.counting.hand_over import hand_over
 from sim.engine.counting.pause import note_counted, settle
 from sim.engine.deadlines import next_deadline_us
@@ -48,7 +49,8 @@ FOREVER = 1 << 62
 
 HANDED_OVER, CANNOT_COUNT = 4, 5
 """Why ``run_counted`` returned, beside ``run``'s reasons: a request might lack a block, or a client gave up; with
-several KV cache groups all is lost then, and the run has to begin anew."""
+several KV cache groups all is lost then, and the run has to begin anew. So it is where a request that decodes might
+have to sit a step out, for a prompt that states cut (``counted_step.cut_begun``)."""
 
 
 @part
@@ -90,7 +92,7 @@ def end_jump(s: State, pause_us: int) -> None:
     b.step, b.num_first_tokens, b.num_last_tokens = totals.num_steps - 1, 0, 0
     put_lasts(s, 0)
     note_counted(s, clock.now_us, pause_us)
-    give_lasts(s, 0, clock.now_us, totals.num_emissions - 1)
+    give_lasts(s, b.num_last_tokens, RANKS, clock.now_us, totals.num_emissions - 1)
 
 
 @phase

@@ -5,11 +5,15 @@ Each request is touched only when it is admitted, when its prompt is done, and a
 
 from __future__ import annotations
 
+from sim.engine.asked_features import cut_share
 from sim.engine.counting.blocks_in_use import has_first_blocks
 from sim.engine.counting.ends import (
+    RANKS,
     next_end,
+    num_behind,
     pop_end,
     push_end,
+    put_begun,
     put_first,
     put_last,
     take_first,
@@ -19,9 +23,10 @@ from sim.engine.dtypes import COMPLETED, FINISHED, NEVER, RUNNING
 from sim.engine.kv_cache.prefix_cache import cdiv
 from sim.engine.log import count_steps, log_completion, log_span
 from sim.engine.optional.added_time import with_host_time
-from sim.engine.schedule import length_limit
+from sim.engine.run import nothing_is_in_flight
+from sim.engine.schedule import capped, effective_long_prefill_threshold, length_limit
 from sim.engine.state import State
-from sim.engine.step_time.step_duration import first_seen_us, output_delay_us, take_step
+from sim.engine.step_time.step_duration import ALPHA3, first_seen_us, output_delay_us, take_step
 from sim.engine.step_time.step_sums import clear_sums, sums_of
 from sim.engine.waiting import answer, hear_answers, peek_request, remove_request
 from sim.jit.compile import part, phase
@@ -110,10 +115,10 @@ def compute_prompt(s: State, batch: int, request: int, num_tokens: int) -> None:
     b.num_prefill_seqs += 1
     b.prefill_context_tokens += share.prefill_context_tokens
     r.num_computed_tokens += num_tokens
+    r.num_in_flight_tokens = num_tokens
     if r.num_computed_tokens < r.num_prompt_tokens:
-        c.prefilling = request
+        put_begun(s, request)
         return
-    c.prefilling = NEVER
     put_first(s, request)
     b.num_first_tokens += 1
     num_decodes = r.max_total_tokens - r.num_prompt_tokens - 1
@@ -123,6 +128,52 @@ def compute_prompt(s: State, batch: int, request: int, num_tokens: int) -> None:
     push_end(s, c.num_scheduled + num_decodes, request)
     c.num_decodes += 1
     c.context_tokens += r.num_prompt_tokens + 1
+
+
+@part
+def cut_begun(s: State, request: int, wanted: int, budget: int) -> int:
+    """Return how many of the tokens that a begun prompt wants it computes in the step in hand.
+
+    ``budget``: what others leave. Those that decode behind it in the order of admission take theirs later. Where that
+    might make a difference, to it or to them, the run is worth nothing: one of them might sit the step out.
+    """
+    num_tokens = min(wanted, budget)
+    if not s.engine[0].settings.cuts_shares:
+        return num_tokens
+    c, r = s.engine[0].counting, s.requests[request]
+    start = r.num_computed_tokens
+    num_tokens = cut_share(s, request, start, num_tokens, 0)
+    num_later = c.num_admitted - 1 - r.slot
+    if num_later > 0 and wanted > budget:
+        most = cut_share(s, request, start, min(wanted, budget + num_later), 0)
+        c.has_lacked = c.has_lacked or most != num_tokens
+    return max(num_tokens, 0)
+
+
+@phase
+def go_on_with_prompts(s: State, batch: int, threshold: int, budget: int) -> int:
+    """Compute the next tokens of the prompts that are begun; return what is left of the budget.
+
+    Only the last request that runs is ever left less than it wants. For in each step the others together want no more
+    than in the step before: the rest of a prompt, or the threshold, unless that has grown, and then all that run have
+    room for as much. So nobody sits a step out, wherever in the order those stand that decode, unless shares are cut
+    where states can be kept (``cut_begun``).
+    """
+    c = s.engine[0].counting
+    request, c.first_begun = c.first_begun, NEVER
+    while request != NEVER:
+        r = s.requests[request]
+        after, num_tokens = r.next_waiting, capped(r.num_prompt_tokens - r.num_computed_tokens, threshold)
+        num_tokens = cut_begun(s, request, num_tokens, budget)
+        budget -= num_tokens
+        if num_tokens > 0:
+            compute_prompt(s, batch, request, num_tokens)
+        else:
+            put_begun(s, request)
+        if r.num_computed_tokens == r.num_prompt_tokens and s.latency[ALPHA3] != 0:
+            r.num_output_placeholders = num_behind(s, r.slot)
+        request = after
+    return budget
 
 
 @part
@@ -146,17 +197,20 @@ def schedule_counted(s: State, batch: int) -> None:
     settings, queues, c, b = s.engine[0].settings, s.engine[0].queues, s.engine[0].counting, s.batches[batch]
     queues.head_is_blocked = 0
     begin_step(s, batch)
+    threshold = effective_long_prefill_threshold(s)
     budget = settings.max_num_batched_tokens - b.num_entries
-    if c.prefilling != NEVER and budget > 0:
-        r = s.requests[c.prefilling]
-        num_tokens = min(r.num_prompt_tokens - r.num_computed_tokens, budget)
-        budget -= num_tokens
-        compute_prompt(s, batch, c.prefilling, num_tokens)
+    if c.first_begun != NEVER:
+        budget = go_on_with_prompts(s, batch, threshold, budget)
     while budget > 0 and queues.num_waiting > 0 and queues.num_running < settings.max_num_seqs:
         request = peek_request(s)
-        num_tokens = min(s.requests[request].num_prompt_tokens, budget)
-        if num_tokens < s.requests[request].num_prompt_tokens and not settings.enable_chunked_prefill:
+        wanted = capped(s.requests[request].num_prompt_tokens, threshold)
+        num_tokens = min(wanted, budget)
+        if num_tokens < wanted and not settings.enable_chunked_prefill:
             break
+        if settings.cuts_shares:
+            num_tokens = cut_share(s, request, 0, num_tokens, 0)
+            if num_tokens == NEVER:
+                break
         if not fits_counted(s, request, num_tokens):
             s.engine[0].totals.num_kv_allocation_failures += 1
             queues.head_is_blocked = 1
@@ -165,6 +219,8 @@ def schedule_counted(s: State, batch: int) -> None:
         budget -= num_tokens
         compute_prompt(s, batch, request, num_tokens)
     queues.has_finished_ids = 0
+    if settings.cuts_shares and b.num_entries == 0 and nothing_is_in_flight(s):
+        c.has_lacked |= queues.num_running + queues.num_waiting > 0  # no step can hold a block of any prompt
 
 
 @part
@@ -206,27 +262,39 @@ def end_counted(s: State, request: int, now_us: int, emission: int) -> None:
         answer(s, request, seen_us)
 
 
-@part
-def give_lasts(s: State, batch: int, now_us: int, emission: int) -> None:
-    """Give the requests of a batch that decode and get their last token with it that token."""
-    for _ in range(s.batches[batch].num_last_tokens):
+@phase
+def give_lasts(s: State, most: int, before: int, now_us: int, emission: int) -> int:
+    """Give those of up to ``most`` requests their last token that were admitted before another; return who is left.
+
+    Of those that decode, in the order of admission. ``before``: the other's ``slot``.
+    """
+    while most > 0 and s.requests[s.engine[0].counting.first_of_lasts].slot < before:
         end_counted(s, take_last(s), now_us, emission)
+        most -= 1
+    return most
 
 
 @part
 def update_counted(s: State, batch: int, now_us: int) -> None:
-    """Give the tokens of a batch: those that decode come first in it, then prompts, as they were admitted."""
+    """Give the tokens of a batch, and end requests in the order of admission.
+
+    Those that decode come first in it, unless a prompt was begun before them (``num_output_placeholders``).
+    """
     totals, b = s.engine[0].totals, s.batches[batch]
-    give_lasts(s, batch, now_us, totals.num_emissions)
+    num_lasts = b.num_last_tokens
     place = b.num_decode_tokens - b.num_surplus
     for _ in range(b.num_first_tokens):
         request = take_first(s)
         place += 1
         r = s.requests[request]
-        r.first_token_us = first_seen_us(s.latency, now_us, place)
+        r.first_token_us = first_seen_us(s.latency, now_us, place - r.num_output_placeholders)
         r.first_emission = totals.num_emissions
         if r.max_total_tokens == r.num_prompt_tokens + 1:
+            if num_lasts > 0:
+                num_lasts = give_lasts(s, num_lasts, r.slot, now_us, totals.num_emissions)
             end_counted(s, request, now_us, totals.num_emissions)
+    if num_lasts > 0:
+        give_lasts(s, num_lasts, RANKS, now_us, totals.num_emissions)
     if place > 0:
         log_span(s, now_us, 0, 1)
         totals.num_emissions += 1

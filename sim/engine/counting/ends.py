@@ -9,8 +9,9 @@ they fill a block (``blocks_in_use.py``), in ``State.first_in_round``.
 from __future__ import annotations
 
 from sim.engine.dtypes import NEVER
+from sim.engine.run import in_flight
 from sim.engine.state import State
-from sim.jit.compile import part
+from sim.jit.compile import part, phase
 
 RANKS = 1 << 32
 """A key is a step times this, and how many requests were admitted before."""
@@ -76,6 +77,34 @@ def pop_end(s: State) -> int:
         at = child
     rise(s, at, s.preempted[length], s.running[length])
     return request
+
+
+@part
+def put_begun(s: State, request: int) -> None:
+    """Put a request at the end of those whose prompts are begun: they stand there in the order of admission."""
+    c = s.engine[0].counting
+    s.requests[request].next_waiting = NEVER
+    if c.first_begun == NEVER:
+        c.first_begun = request
+    else:
+        s.requests[c.last_begun].next_waiting = request
+    c.last_begun = request
+
+
+@phase
+def num_behind(s: State, slot: int) -> int:
+    """Return how many of those that decode in the batch in hand were admitted after the request with a ``slot``."""
+    clock, c, num, num_before = s.engine[0].clock, s.engine[0].counting, 0, 0
+    for i in range(c.num_ends):
+        num += s.preempted[i] % RANKS > slot
+    for i in range(clock.num_batches):
+        num_before += s.batches[in_flight(s, i)].num_last_tokens
+    request = c.first_of_lasts
+    while request != NEVER:
+        num += num_before <= 0 and s.requests[request].slot > slot
+        num_before -= 1
+        request = s.requests[request].previous_waiting
+    return num
 
 
 # -- tokens in flight: a batch has the next ``num_first_tokens`` and ``num_last_tokens`` of two lists -----------------

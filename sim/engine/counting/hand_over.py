@@ -48,8 +48,11 @@ def list_running(s: State) -> None:
             s.running[num] = request
             num += 1
         request = r.next_waiting
-    if c.prefilling != NEVER:
-        s.running[num] = c.prefilling
+    request = c.first_begun
+    while request != NEVER:
+        s.running[num] = request
+        num += 1
+        request = s.requests[request].next_waiting
 
 
 @part
@@ -69,14 +72,21 @@ def sort_running(s: State) -> None:
 
 
 @part
-def hand_blocks_to(s: State, request: int, num_in_flight: int) -> None:
+def is_begun(s: State, request: int) -> bool:
+    """Return whether a part of a running request's prompt is not computed, nor in flight."""
+    return s.requests[request].num_computed_tokens < s.requests[request].num_prompt_tokens
+
+
+@part
+def hand_blocks_to(s: State, request: int, num_batches: int) -> None:
     """Give a running request its tokens, a row of the block table and its blocks.
 
-    ``num_in_flight``: of its outputs.
+    ``num_batches``: in flight; each gives it a token, or computes a part of its prompt.
     """
     queues, r = s.engine[0].queues, s.requests[request]
     give_tokens(s, request)
-    r.num_output_placeholders = num_in_flight
+    r.num_in_flight_tokens *= num_batches
+    r.num_output_placeholders = 0 if is_begun(s, request) else num_batches
     queues.num_free_slots -= 1
     r.slot = s.free_slots[queues.num_free_slots]
     r.num_blocks = r.num_cached_blocks = 0
@@ -84,25 +94,19 @@ def hand_blocks_to(s: State, request: int, num_in_flight: int) -> None:
         append_new_block(s, request)
     # the token in flight is not known yet: a block that it fills is entered later
     has_outputs = r.num_tokens > r.num_prompt_tokens
-    cache_full_blocks(s, request, r.num_computed_tokens - num_in_flight * has_outputs)
+    cache_full_blocks(s, request, r.num_computed_tokens - r.num_output_placeholders * has_outputs)
 
 
 @part
 def fill_batch(s: State, batch: int) -> None:
-    """Enter the running requests into a batch in flight, each with the tokens that it has there.
-
-    One alone may have begun its prompt before, the first of those that compute theirs: it has what the others leave.
-    """
+    """Enter the running requests into a batch in flight, each with the tokens that it has there."""
     queues, c, b = s.engine[0].queues, s.engine[0].counting, s.batches[batch]
-    num_tokens = b.num_prefill_tokens
-    for i in range(queues.num_running - 1, -1, -1):
+    for i in range(queues.num_running):
         request, entry = s.running[i], s.entries[batch, i]
         r = s.requests[request]
         entry.request, entry.num_tokens, entry.kind = request, 1, SAMPLES + IS_DECODE
-        if request == c.prefilling or r.num_computed_tokens == r.num_prompt_tokens:
-            entry.num_tokens = min(r.num_computed_tokens, num_tokens)
-            entry.kind = 0 if request == c.prefilling else SAMPLES
-            num_tokens -= min(r.num_computed_tokens, num_tokens)
+        if r.num_computed_tokens <= r.num_prompt_tokens:
+            entry.num_tokens, entry.kind = r.num_in_flight_tokens, 0 if is_begun(s, request) else SAMPLES
         r.num_in_flight_tokens = entry.num_tokens
         entry.computed = r.num_computed_tokens - entry.num_tokens
     for i in range(queues.num_running, b.num_entries):  # tokens behind an EOS, which are nobody's
@@ -113,14 +117,13 @@ def fill_batch(s: State, batch: int) -> None:
 @phase
 def hand_over(s: State) -> None:
     """Leave an engine between two steps as ``run`` would have."""
-    clock, queues, c = s.engine[0].clock, s.engine[0].queues, s.engine[0].counting
+    clock, queues = s.engine[0].clock, s.engine[0].queues
     queues.num_free_blocks = len(s.blocks) - 1
     if s.blocks[0].next_free == 0:
         lay_ring(s)
     list_running(s)
     sort_running(s)
     for i in range(queues.num_running):
-        request = s.running[i]
-        hand_blocks_to(s, request, clock.num_batches if request != c.prefilling else 0)
+        hand_blocks_to(s, s.running[i], clock.num_batches)
     if clock.num_batches > 0:
         fill_batch(s, clock.oldest_batch)

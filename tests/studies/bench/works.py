@@ -108,6 +108,12 @@ def works() -> Iterator[Work]:
         requests=lambda: normal_requests(100_000),
         bar=50_000,
     )
+    yield Work(
+        name="100,000 requests, a long-prefill threshold of 256",
+        config=replace(SYNC, long_prefill_token_threshold=256),
+        requests=lambda: normal_requests(100_000),
+        bar=0,
+    )
     yield from works_of_groups()
     for name, latency in other_models().items():
         yield Work(

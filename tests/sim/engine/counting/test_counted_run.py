@@ -52,7 +52,7 @@ def roomy(case: Case, *, num_blocks: int = ROOMY, host_us: float = 0.0, cap: int
         hash_ids=np.zeros(0, np.int64),
         hash_counts=None,
     )
-    case = replace(case.under(num_gpu_blocks=num_blocks, long_prefill_token_threshold=0), requests=alone)
+    case = replace(case.under(num_gpu_blocks=num_blocks), requests=alone)
     if cap and case.closed_loop is None:
         case = replace(case, max_concurrency=cap)
     return case.under(host_step_us=host_us, host_prefill_us=host_us / 2, launch_us=7 * host_us)
@@ -200,7 +200,6 @@ def test_most_plain_runs_count(counted: list[bool]) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"long_prefill_token_threshold": 5},
         {"pipeline_parallel_size": 2},
         {"max_num_batched_tokens": 7},
         {"batching": "orca", "async_scheduling": False, "enable_prefix_caching": False},
@@ -304,7 +303,13 @@ def test_looks_see_what_they_see_of_a_full_run(
     case: Case, host_us: float, cap: int, num_blocks: int, block_size: int
 ) -> None:
     """So many looks that one falls on each µs of most runs, and on the very bounds of their steps."""
-    case = roomy(case.under(block_size=block_size), num_blocks=num_blocks, host_us=host_us, cap=cap)
+    assert_same_looks(
+        roomy(case.under(block_size=block_size), num_blocks=num_blocks, host_us=host_us, cap=cap)
+    )
+
+
+def assert_same_looks(case: Case) -> None:
+    """Assert that a counted run shows at each look what the full engine shows."""
     fast, full = (
         case.run(coalesce=coalesce, record="spans", points=4000).looks for coalesce in (True, False)
     )

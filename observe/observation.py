@@ -223,8 +223,8 @@ async def _observe(
     try:
         await executor.make_ready()
         wall = WallClock()
-        with tuned_for_a_run() as niceness, shown(progress, ready.plan), signals(executor):
-            header = of_client(header, niceness=niceness)
+        with tuned_for_a_run() as scheduling, shown(progress, ready.plan), signals(executor):
+            header = of_client(header, scheduling=scheduling)
             header, facts = await _execute(executor, live=live, header=header, recorders=recorders)
     finally:
         await executor.close()

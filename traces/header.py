@@ -106,7 +106,7 @@ class ClientInfo:
     late, beyond the bounds on lags. ``class_priority``: vLLM's priority sent for each service class. ``ignore_eos``:
     whether answers were held to their length. ``num_without_usage``: whole answers whose tokens the server did not
     count. ``guided_schema``: name of the JSON schema that the guided requests were sent with, and its digest.
-    ``niceness``: of the threads that sent, None the ordinary one. ``num_inputs``: of each request that generates
+    ``scheduling``: how the system ran the thread that sent, None as any other. ``num_inputs``: of each request that generates
     nothing; ``num_choices``: answers to each prompt, None one; ``tools``: the file of those that answers may call.
     ``finished`` is false during the run, and if it was cut short: by a user (``interrupted``) or a killed client.
     ``over_saturated``: whether the client ended it because the server fell behind; None: it did not look.
@@ -115,7 +115,7 @@ class ClientInfo:
     clock: str | None = None
     library: str | None = None
     num_processes: int | None = None
-    niceness: int | None = None
+    scheduling: str | None = None
     api: str | None = None
     prompt_source: str | None = None
     ignore_eos: bool | None = None

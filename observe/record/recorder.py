@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Container, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from lazy_dataclasses import dataclass, field
 
 from observe.record.live_trace import LiveTrace
@@ -144,15 +145,16 @@ class Recorder:
             await asyncio.gather(syncing, return_exceptions=True)
 
     async def _sync(self) -> None:
-        """Flush the rows to the disk repeatedly, on a thread: the loop does not wait for it."""
-        while True:
-            await asyncio.sleep(SYNC_EVERY_S)
-            syncing = asyncio.get_running_loop().run_in_executor(None, self._live.sync)
-            try:
-                await asyncio.shield(syncing)
-            except asyncio.CancelledError:
-                await syncing  # the file must not be closed under it
-                raise
+        """Flush the rows to the disk repeatedly, on a thread of the run's own: the loop does not wait for it."""
+        with ThreadPoolExecutor(1, "observe-sync") as thread:
+            while True:
+                await asyncio.sleep(SYNC_EVERY_S)
+                syncing = asyncio.get_running_loop().run_in_executor(thread, self._live.sync)
+                try:
+                    await asyncio.shield(syncing)
+                except asyncio.CancelledError:
+                    await syncing  # the file must not be closed under it
+                    raise
 
     async def _record(self, request: SentRequest) -> None:
         awaited_rows = request.row in self._awaited

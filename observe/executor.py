@@ -18,7 +18,6 @@ from observe.record.recorder import AnswerCounts, Recorder
 from observe.run.dispatch import LoadRun, RunFacts
 from observe.run.run_counts import Progress
 from observe.senders.choose_sender import open_sender
-from observe.senders.going_first import put_first, step_back_when_busy
 from observe.senders.name_resolution import Resolver
 from observe.settings import Settings
 from traces import ProcessInfo
@@ -30,10 +29,11 @@ _LEAD_NS = 50_000_000
 class Executor(Protocol):
     """Sends a plan, records what comes back, and counts both.
 
-    ``lead_ns``: how long before the run's start ``execute`` must be called.
+    ``lead_ns``: how long before the run's start ``execute`` must be called. ``sends_here``: in the loop's own thread.
     """
 
     lead_ns: int
+    sends_here: bool
 
     @property
     def library(self) -> str:
@@ -84,6 +84,7 @@ class SingleProcess:
     """One process, one loop. Made within a running loop; ``live`` gets the rows, ``progress`` the counts."""
 
     lead_ns = _LEAD_NS
+    sends_here = True
     processes: tuple[ProcessInfo, ...] = ()
 
     def __init__(
@@ -142,6 +143,8 @@ class SingleProcess:
 
     async def execute(self, start_ns: int) -> RunFacts:
         """Run and record side by side (see ``Executor``)."""
+        from observe.senders.going_first import step_back_when_busy
+
         cpu_before = time.process_time()
         recording = asyncio.create_task(self._recorder.work())
         stepping_back = asyncio.create_task(step_back_when_busy())
@@ -164,11 +167,11 @@ class SingleProcess:
 
 
 @contextmanager
-def tuned_for_a_run() -> Iterator[str | None]:
+def tuned_for_a_run() -> Iterator[None]:
     """Keep garbage collection out of the run and allow as many connections as the system does.
 
     The present objects are frozen, so that a collection during the run has little to examine. They stay frozen if the
-    caller had frozen objects of its own: Python cannot unfreeze some of them. Yields as ``put_first`` does.
+    caller had frozen objects of its own: Python cannot unfreeze some of them.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
@@ -178,8 +181,7 @@ def tuned_for_a_run() -> Iterator[str | None]:
     gc.freeze()
     gc.disable()
     try:
-        with put_first() as scheduling:
-            yield scheduling
+        yield
     finally:
         if not was_frozen:
             gc.unfreeze()

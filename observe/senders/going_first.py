@@ -106,12 +106,9 @@ def _set_slice(slice_ns: int) -> bool:
     calls = _CALLS.get(platform.machine())
     if platform.system() != "Linux" or calls is None:
         return False
-    libc = ctypes.CDLL(None)
-    attributes = ctypes.create_string_buffer(
-        _ATTRIBUTES.pack(_ATTRIBUTES.size, os.SCHED_OTHER, 0, 0, 0, slice_ns, 0, 0), _ATTRIBUTES.size
-    )
-    if libc.syscall(calls[0], 0, attributes, 0) != 0:
+    libc, size = ctypes.CDLL(None), _ATTRIBUTES.size
+    asked = ctypes.create_string_buffer(_ATTRIBUTES.pack(size, os.SCHED_OTHER, 0, 0, 0, slice_ns, 0, 0), size)
+    taken = ctypes.create_string_buffer(size)
+    if libc.syscall(calls[0], 0, asked, 0) != 0 or libc.syscall(calls[1], 0, taken, size, 0) != 0:
         return False
-    if libc.syscall(calls[1], 0, attributes, _ATTRIBUTES.size, 0) != 0:
-        return False
-    return int(_ATTRIBUTES.unpack(attributes.raw)[5]) == slice_ns
+    return int(_ATTRIBUTES.unpack(taken.raw)[5]) == slice_ns

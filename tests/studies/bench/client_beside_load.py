@@ -102,7 +102,7 @@ def stamps(checked: Checked) -> dict[str, float]:
         "first p50, ms": at(first, 0.5),
         "first p99, ms": at(first, 0.99),
         "last p99, ms": at(last, 0.99),
-        "ITL mean off, %": (float(gaps.mean()) / GAP_US - 1) * 100,
+        "ITL mean off, %": (float(gaps.mean()) / GAP_US - 1) * 100 if len(gaps) else float("nan"),
         "ITL p99 off, %": (at(gaps, 0.99) / GAP_US - 1) * 100,
         "lag p50, ms": client.own_lag_us.get("p50", float("nan")) / 1e3,
         "lag p99, ms": client.own_lag_us.get("p99", float("nan")) / 1e3,
@@ -114,7 +114,7 @@ def stamps(checked: Checked) -> dict[str, float]:
 
 def at(values: NDArray[np.float64], q: float) -> float:
     """Return a quantile of what is known."""
-    return float(np.nanquantile(values, q))
+    return float(np.nanquantile(values, q)) if len(values) else float("nan")
 
 
 def main() -> None:

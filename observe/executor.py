@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import os
 import resource
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,8 +22,6 @@ from observe.senders.name_resolution import Resolver
 from observe.settings import Settings
 from traces import ProcessInfo
 
-NICENESS = -10
-"""What a run's threads ask of the system: nine times the weight of an ordinary one."""
 _LEAD_NS = 50_000_000
 """From the last preparation to the run's start: the first request's task is waiting by then."""
 
@@ -33,10 +29,11 @@ _LEAD_NS = 50_000_000
 class Executor(Protocol):
     """Sends a plan, records what comes back, and counts both.
 
-    ``lead_ns``: how long before the run's start ``execute`` must be called.
+    ``lead_ns``: how long before the run's start ``execute`` must be called. ``sends_here``: in the loop's own thread.
     """
 
     lead_ns: int
+    sends_here: bool
 
     @property
     def library(self) -> str:
@@ -87,6 +84,7 @@ class SingleProcess:
     """One process, one loop. Made within a running loop; ``live`` gets the rows, ``progress`` the counts."""
 
     lead_ns = _LEAD_NS
+    sends_here = True
     processes: tuple[ProcessInfo, ...] = ()
 
     def __init__(
@@ -145,14 +143,18 @@ class SingleProcess:
 
     async def execute(self, start_ns: int) -> RunFacts:
         """Run and record side by side (see ``Executor``)."""
+        from observe.senders.going_first import step_back_when_busy
+
         cpu_before = time.process_time()
         recording = asyncio.create_task(self._recorder.work())
+        stepping_back = asyncio.create_task(step_back_when_busy())
         recording.add_done_callback(
             lambda task: self._run.abort() if not task.cancelled() and task.exception() else None
         )
         try:
             facts = await self._run.execute(start_ns)
         finally:
+            stepping_back.cancel()
             self._recorder.close()
             await asyncio.wait([recording])
             self.cpu_s = time.process_time() - cpu_before
@@ -165,31 +167,11 @@ class SingleProcess:
 
 
 @contextmanager
-def put_first() -> Iterator[int | None]:
-    """Have the system run this thread before others, where that is allowed (as root, or with CAP_SYS_NICE).
-
-    Beside other work a client waits for a core, and stamps what it reads late. Who runs it with a niceness of his own
-    keeps that. Yields the niceness where it is not the ordinary one.
-    """
-    thread, niceness, is_raised = threading.get_native_id(), 0, False
-    with contextlib.suppress(OSError):  # a system without threads' own niceness, a user without the right
-        niceness = os.getpriority(os.PRIO_PROCESS, thread)
-        if niceness == 0:
-            os.setpriority(os.PRIO_PROCESS, thread, NICENESS)
-            niceness, is_raised = NICENESS, True
-    try:
-        yield niceness or None
-    finally:
-        if is_raised:
-            os.setpriority(os.PRIO_PROCESS, thread, 0)
-
-
-@contextmanager
-def tuned_for_a_run() -> Iterator[int | None]:
+def tuned_for_a_run() -> Iterator[None]:
     """Keep garbage collection out of the run and allow as many connections as the system does.
 
     The present objects are frozen, so that a collection during the run has little to examine. They stay frozen if the
-    caller had frozen objects of its own: Python cannot unfreeze some of them. Yields as ``put_first`` does.
+    caller had frozen objects of its own: Python cannot unfreeze some of them.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
@@ -199,8 +181,7 @@ def tuned_for_a_run() -> Iterator[int | None]:
     gc.freeze()
     gc.disable()
     try:
-        with put_first() as niceness:
-            yield niceness
+        yield
     finally:
         if not was_frozen:
             gc.unfreeze()

@@ -223,8 +223,8 @@ async def _observe(
     try:
         await executor.make_ready()
         wall = WallClock()
-        with tuned_for_a_run() as niceness, shown(progress, ready.plan), signals(executor):
-            header = of_client(header, niceness=niceness)
+        with _tuned(executor) as scheduling, shown(progress, ready.plan), signals(executor):
+            header = of_client(header, scheduling=scheduling)
             header, facts = await _execute(executor, live=live, header=header, recorders=recorders)
     finally:
         await executor.close()
@@ -246,6 +246,15 @@ async def _observe(
         header, duration_us=facts.duration_ns / 1000, output_tokens=progress.output_tokens
     )
     return _observation(live.finish(secrets.redact_all(header)), progress, facts=facts, executor=executor)
+
+
+@contextmanager
+def _tuned(executor: Executor) -> Iterator[str | None]:
+    """Tune this process for a run, its thread too if it sends: senders elsewhere have themselves put first."""
+    from observe.senders.going_first import put_first
+
+    with tuned_for_a_run(), put_first() if executor.sends_here else nullcontext() as scheduling:
+        yield scheduling
 
 
 def _watch(workload: Trace, settings: Settings, given: RunWatch | None) -> RunWatch | None:

@@ -111,10 +111,10 @@ def _planned_client(ready: Preparation, settings: Settings, *, executor: Executo
     )
 
 
-def of_client(header: Header, *, niceness: int | None) -> Header:
-    """Return the header with what is known of the client once it runs: its niceness, None the ordinary one."""
+def of_client(header: Header, *, scheduling: str | None) -> Header:
+    """Return the header with what is known of the client once it runs: how the system runs it."""
     assert header.client is not None  # noqa: S101  first_header made it
-    return replace(header, client=replace(header.client, niceness=niceness))
+    return replace(header, client=replace(header.client, scheduling=scheduling))
 
 
 def final_header(

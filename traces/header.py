@@ -75,6 +75,7 @@ class ServerInfo:
 class ProcessInfo:
     """The result of one of the load generator's processes; as in ``ClientInfo``. ``outcome``: how it ended.
 
+    ``scheduling``: how the system ran it, None as any other.
     Lags that a killed process had not yet reported (less than a second's worth) are missing. ``machine``: where it ran,
     None here. ``clock_offset_us``: that machine's CLOCK_MONOTONIC less the client's before the run, right to
     ``clock_error_us``; its times have it subtracted. ``clock_drift_us``: by how much more the offset was after the run.
@@ -88,6 +89,7 @@ class ProcessInfo:
     limited: bool | None = None
     reason: str | None = None
     outcome: str | None = None
+    scheduling: str | None = None
     machine: str | None = None
     clock_offset_us: float | None = None
     clock_error_us: float | None = None
@@ -106,8 +108,9 @@ class ClientInfo:
     late, beyond the bounds on lags. ``class_priority``: vLLM's priority sent for each service class. ``ignore_eos``:
     whether answers were held to their length. ``num_without_usage``: whole answers whose tokens the server did not
     count. ``guided_schema``: name of the JSON schema that the guided requests were sent with, and its digest.
-    ``niceness``: of the threads that sent, None the ordinary one. ``num_inputs``: of each request that generates
-    nothing; ``num_choices``: answers to each prompt, None one; ``tools``: the file of those that answers may call.
+    ``scheduling``: how the system ran the thread that sent, None as any other; of several, each process has its own.
+    ``num_inputs``: of each request that generates nothing; ``num_choices``: answers to each prompt, None one;
+    ``tools``: the file of those that answers may call.
     ``finished`` is false during the run, and if it was cut short: by a user (``interrupted``) or a killed client.
     ``over_saturated``: whether the client ended it because the server fell behind; None: it did not look.
     """
@@ -115,7 +118,7 @@ class ClientInfo:
     clock: str | None = None
     library: str | None = None
     num_processes: int | None = None
-    niceness: int | None = None
+    scheduling: str | None = None
     api: str | None = None
     prompt_source: str | None = None
     ignore_eos: bool | None = None

@@ -144,6 +144,8 @@ class ProcessGroup:
     Raises ConfigError for a cap on concurrency that leaves a process without any.
     """
 
+    sends_here = False
+
     def __init__(
         self,
         plan: SendPlan,

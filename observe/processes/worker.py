@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import socket
 import sys
+from dataclasses import replace
 
 from observe.event_loop import run_on_fastest_loop
 from observe.executor import SingleProcess, tuned_for_a_run
@@ -31,6 +32,7 @@ from observe.processes.progress_reports import Reporter
 from observe.record.live_trace import LiveTrace
 from observe.result.client_verdict import process_info
 from observe.run.run_counts import Progress
+from observe.senders.going_first import put_first
 from traces import TraceError
 
 _REPORT_EVERY_S = 0.25
@@ -62,7 +64,7 @@ class Worker:
         """Wait for the start, send the share, and report the result. Raises TraceError."""
         try:
             await self._executor.make_ready()
-            with tuned_for_a_run():
+            with tuned_for_a_run(), put_first() as self._scheduling:
                 self._tell(Ready(library=self._executor.library, clock_name=self._executor.clock_name))
                 start = await receive(self._commands)
                 if isinstance(start, StartSignal):
@@ -84,7 +86,7 @@ class Worker:
             cpu_s=self._executor.cpu_s,
             answer_counts=self._executor.answer_counts,
             clock_name=self._executor.clock_name,
-            info=process_info(self._plan, self._progress, facts=facts),
+            info=replace(process_info(self._plan, self._progress, facts=facts), scheduling=self._scheduling),
         )
 
     async def _obey(self) -> None:

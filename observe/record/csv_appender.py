@@ -6,6 +6,7 @@ import csv
 import fcntl
 import io
 import os
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -96,23 +97,18 @@ class CsvAppender:
 
 
 class KeptLines:
-    """Lines that are kept until somebody takes them, in place of a file."""
+    """Lines that are kept until somebody takes them, in place of a file; another thread may add some meanwhile."""
 
     def __init__(self) -> None:
-        self._kept = bytearray()
-
-    def append(self, lines: Sequence[Sequence[Cell]]) -> None:
-        """Keep ``lines``."""
-        self.append_bytes(csv_bytes(lines))
+        self._kept: deque[bytes] = deque()
 
     def append_bytes(self, data: bytes) -> None:
         """Keep whole lines."""
-        self._kept += data
+        self._kept.append(data)
 
     def take(self) -> bytes:
         """Return what was kept since the last call."""
-        kept, self._kept = bytes(self._kept), bytearray()
-        return kept
+        return b"".join(self._kept.popleft() for _ in range(len(self._kept)))
 
     def sync(self) -> None:
         """Do nothing: the taker keeps the file."""

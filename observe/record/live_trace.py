@@ -89,26 +89,27 @@ class LiveTrace:
         """Write the header of the growing trace."""
         write_text(companion_file(self._base, ".yaml"), header_yaml(header), error=TraceError)
 
-    def append(self, request: SentRequest, reading: Reading, *, start_ns: int) -> None:
-        """Add one request and its events: written to the system on return, to the disk after ``sync``."""
+    def lines_of(self, request: SentRequest, reading: Reading, *, start_ns: int) -> tuple[bytes, bytes]:
+        """Return a request's row and its events as they will be in the files, for ``append``."""
         cells = outcome_cells(request, reading, plan=self._plan, start_ns=start_ns)
         cells["phase"] = self._phase.of(request.row, due_ns=request.due_ns - start_ns)
         self.on_row(request.row, cells)
         row = [cells[name] if name in cells else self._workload[name][request.row] for name in self._names]
+        if self._events is None or not reading.event_stamps:
+            return csv_bytes([row]), b""
         request_id = self._workload["request_id"][request.row]
-        try:
-            self._rows.append([row])
-            self.num_rows += 1
-            if self._events is not None and reading.event_stamps:
-                self._events.append(event_rows(request_id, reading, start_ns=start_ns))
-        except OSError as fault:
-            raise self._unwritable(fault) from fault
+        return csv_bytes([row]), csv_bytes(event_rows(request_id, reading, start_ns=start_ns))
+
+    def append(self, *lines: tuple[bytes, bytes]) -> None:
+        """Add requests and their events: written to the system on return, to the disk after ``sync``."""
+        self.append_lines(b"".join(row for row, _ in lines), b"".join(events for _, events in lines))
+        self.num_rows += len(lines)
 
     def append_lines(self, rows: bytes, events: bytes) -> None:
-        """Add lines that another trace of this plan kept."""
+        """Add whole lines, also those that another trace of this plan kept."""
         try:
             self._rows.append_bytes(rows)
-            if self._events is not None:
+            if self._events is not None and events:
                 self._events.append_bytes(events)
         except OSError as fault:
             raise self._unwritable(fault) from fault

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Container, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from lazy_dataclasses import dataclass, field
 
 from observe.record.live_trace import LiveTrace
@@ -26,6 +27,7 @@ _BACKLOG_STEP = 4
 fewer answers per turn of the loop than arrive, and keep the rest in memory until the end of the run."""
 
 
+_WRITE_EVERY_S = 0.02
 SYNC_EVERY_S = 0.5
 """How often the rows are flushed to the disk. A machine that stops loses those of the last second at most."""
 
@@ -107,6 +109,7 @@ class Recorder:
         self._progress = progress
         self._max_tokens = max_tokens
         self._waiting: deque[SentRequest] = deque()
+        self._lines: deque[tuple[bytes, bytes]] = deque()
         self._wake = asyncio.Event()
         self._closing = False
         self._lines_left = _LINES_AFTER_ABORT
@@ -128,31 +131,50 @@ class Recorder:
 
     async def work(self) -> None:
         """Record until closed and empty. Raises TraceError, also kept in ``fault``, if writing fails."""
-        syncing = asyncio.create_task(self._sync())
+        writing = asyncio.create_task(self._write())
+        writing.add_done_callback(lambda _: self._wake.set())
         try:
-            while True:
-                while self._waiting:
+            while not writing.done():
+                while self._waiting and not writing.done():
                     await self._record(self._waiting.popleft())
-                    if syncing.done():
-                        syncing.result()
-                if self._closing:
+                if self._closing and not self._waiting:
                     return
                 self._wake.clear()
                 await self._wake.wait()
         finally:
-            syncing.cancel()
-            await asyncio.gather(syncing, return_exceptions=True)
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+            if writing.cancelled():
+                self._write_out()
+            else:
+                writing.result()
 
-    async def _sync(self) -> None:
-        """Flush the rows to the disk repeatedly, on a thread: the loop does not wait for it."""
-        while True:
-            await asyncio.sleep(SYNC_EVERY_S)
-            syncing = asyncio.get_running_loop().run_in_executor(None, self._live.sync)
-            try:
-                await asyncio.shield(syncing)
-            except asyncio.CancelledError:
-                await syncing  # the file must not be closed under it
-                raise
+    async def _write(self) -> None:
+        """Write the rows repeatedly, and flush them to the disk, on a thread: the loop waits for no disk."""
+        count = 0
+        with ThreadPoolExecutor(1, "observe-write") as thread:
+            while True:
+                await asyncio.sleep(_WRITE_EVERY_S)
+                count += 1
+                is_due = count * _WRITE_EVERY_S >= SYNC_EVERY_S
+                count = 0 if is_due else count
+                writing = asyncio.get_running_loop().run_in_executor(thread, self._write_out, is_due)
+                try:
+                    await asyncio.shield(writing)
+                except asyncio.CancelledError:
+                    await writing  # the file must not be closed under it
+                    raise
+
+    def _write_out(self, is_flushed: bool = False) -> None:
+        """Write what has been recorded since the last call."""
+        try:
+            if lines := [self._lines.popleft() for _ in range(len(self._lines))]:
+                self._live.append(*lines)
+            if is_flushed:
+                self._live.sync()
+        except TraceError as fault:
+            self.fault = fault
+            raise
 
     async def _record(self, request: SentRequest) -> None:
         awaited_rows = request.row in self._awaited
@@ -181,11 +203,7 @@ class Recorder:
         self.answer_counts.note_unusable(reading)
         if failure is None:
             self.answer_counts.note(reading, asked=self._max_tokens[request.row] * self._num_choices)
-        try:
-            self._live.append(request, reading, start_ns=start_ns)
-        except TraceError as fault:
-            self.fault = fault
-            raise
+        self._lines.append(self._live.lines_of(request, reading, start_ns=start_ns))
 
     def _drop_if_too_long(self, exchange: Exchange) -> None:
         """Leave an aborted answer unread if earlier ones have used up the lines that may still be read."""

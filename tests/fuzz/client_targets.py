@@ -118,7 +118,7 @@ def observed_answers(
             reading = await read_exchange(
                 request.exchange, streaming=streaming, with_reply=True, asked=5, as_completion=as_completion
             )
-            live.append(request, reading, start_ns=0)
+            live.append(live.lines_of(request, reading, start_ns=0))
 
     with tempfile.TemporaryDirectory() as folder:
         live = LiveTrace(Path(folder) / "t", plan=_plan(), events=True)

@@ -218,6 +218,10 @@ async def test_two_processes_send_what_one_would_and_leave_one_trace(tmp_path: P
     assert [each.num_sent for each in client.processes] == [6, 6]
     assert {each.outcome for each in client.processes} == {"finished"}
     assert all(each.cpu_frac and each.loop_lag_us and each.own_lag_us for each in client.processes)
+    assert client.scheduling is None  # it does not send itself
+    alone = one.trace.header.client
+    assert alone is not None
+    assert {each.scheduling for each in client.processes} == {alone.scheduling}
     assert client.cpu_frac == max(each.cpu_frac or 0 for each in client.processes)
     assert trace.header == two.trace.header
     document = json.loads(json.dumps(summarize_observed(two.trace)))

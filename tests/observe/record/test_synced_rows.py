@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -87,3 +88,37 @@ async def test_a_disk_that_refuses_ends_the_run(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(recording, "SYNC_EVERY_S", 0.001)
     with pytest.raises(TraceError, match="No space left on device after"):
         await recorded(tmp_path, rounds=3, per_round=1, pause_s=0.05)
+
+
+async def test_a_disk_that_takes_its_time_holds_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop goes on while a row is being written; rows are in the file without waiting for the end of the run."""
+    begun, may_go_on, real = threading.Event(), threading.Event(), LiveTrace.append
+
+    def slow(self: LiveTrace, *lines: tuple[bytes, bytes]) -> None:
+        begun.set()
+        assert may_go_on.wait(10), "the loop waits for the disk"
+        real(self, *lines)
+
+    monkeypatch.setattr(LiveTrace, "append", slow)
+    live = LiveTrace(tmp_path / "run", plan=plan_of([0, 0, 0]), events=True)
+    recorder = Recorder(live, Progress(num_planned=3, start_ns=0), max_tokens=[1] * 3)
+    working = asyncio.create_task(recorder.work())
+    recorder.put(answered(2))
+    while not begun.is_set() and not working.done():
+        await asyncio.sleep(0.001)
+    recorder.put(answered(0))
+    while recorder.answer_counts.num_whole < 2 and not working.done():
+        await asyncio.sleep(0.001)
+    assert live.num_rows == 0
+    may_go_on.set()
+    while live.num_rows < 2 and not working.done():
+        await asyncio.sleep(0.001)
+    recorder.put(answered(1))
+    recorder.close()
+    await working
+    live.close()
+    for name in ("run.csv", "run.itl.csv"):
+        lines = (tmp_path / name).read_text().splitlines()[1:]
+        assert [line.split(",")[0] for line in lines] == ["2", "0", "1"]

@@ -628,7 +628,7 @@ def test_a_disk_that_is_full_keeps_what_it_has_and_says_so(
     """The third row is written by half."""
     live = LiveTrace(tmp_path / "run", plan=plan_of([0, 0, 0]), events=False)
     for _ in range(2):
-        live.append(sent(), one_answer(), start_ns=START)
+        live.append(live.lines_of(sent(), one_answer(), start_ns=START))
     whole = (tmp_path / "run.csv").read_text()
     real = os.write
     sizes = iter((9,))
@@ -643,7 +643,7 @@ def test_a_disk_that_is_full_keeps_what_it_has_and_says_so(
     with pytest.raises(
         TraceError, match=r"run: No space left on device after 2 requests, which it keeps; expected"
     ):
-        live.append(sent(), one_answer(), start_ns=START)
+        live.append(live.lines_of(sent(), one_answer(), start_ns=START))
     live.close()
     assert (tmp_path / "run.csv").read_text() == whole
     assert whole.count("\n") == 3
@@ -664,7 +664,7 @@ def test_a_finished_trace_is_in_the_order_of_the_plan(events: bool, tmp_path: Pa
     live = LiveTrace(tmp_path / "run", plan=(plan := plan_of([0, 0, 0])), events=events)
     live.write_header(plan.trace.header)
     for row in (2, 0, 1):
-        live.append(sent(row=row), one_answer(), start_ns=START)
+        live.append(live.lines_of(sent(row=row), one_answer(), start_ns=START))
     trace = live.finish(plan.trace.header)
     assert trace.column("request_id").tolist() == ["0", "1", "2"]
     if not events:
@@ -681,7 +681,7 @@ def test_a_row_has_the_phase_of_its_due_time_from_the_start_of_the_run(tmp_path:
     )
     live.write_header(plan.trace.header)
     for row, due_ns in enumerate((START + 999_999, START + 1_000_000)):
-        live.append(sent(row=row, due_ns=due_ns), one_answer(), start_ns=START)
+        live.append(live.lines_of(sent(row=row, due_ns=due_ns), one_answer(), start_ns=START))
     assert live.finish(plan.trace.header).column("phase").tolist() == ["warmup", "main"]
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sim import Blackbox
 from tests.fuzz.target import Target, damaged
-from tests.replay.hostile_bodies import KEYS, PATHS, hostile
+from tests.replay.hostile_bodies import KEYS, POSTED, hostile
 from tests.replay.serve.test_serve import served
 
 _QUICK = Blackbox(alpha0=0, alpha1=0, alpha2=0, beta0=1, beta1=0, beta2=0)
@@ -20,6 +20,9 @@ _BODIES = (
     b'{"prompt": [[1, 2], [3]], "max_tokens": 2, "stop": ["x"], "priority": 0, "cache_salt": "s"}',
     b'{"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}], "max_completion_tokens": 2}',
     b'{"tokens": [97, 98], "prompt": "a", "response_format": {"type": "json_object"}, "return_token_ids": true}',
+    b'{"input": [{"role": "user", "content": [{"type": "input_text", "text": "a"}]}], "max_output_tokens": 2}',
+    b'{"messages": [{"role": "user", "content": "a"}], "system": "b", "max_tokens": 2, "stream": true}',
+    b'{"input": ["a", "b"], "query": "q", "documents": ["a"], "text_1": "q", "text_2": "a", "dimensions": 3}',
 )
 
 _TOKENS = tuple(json.dumps(key).encode() for key in KEYS)
@@ -44,7 +47,7 @@ async def _whole(path: str, body: bytes, headers: dict[str, str]) -> None:
 
 def _body(data: bytes) -> None:
     """Any bytes, as the body of every kind of request."""
-    path = PATHS[len(data) % 6]
+    path = POSTED[len(data) % len(POSTED)]
     asyncio.run(_whole(path, data, {"Content-Type": "application/json"}))
 
 

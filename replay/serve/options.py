@@ -45,8 +45,9 @@ class EndpointOptions:
             min=TOKEN_SIDE.least,
             max=TOKEN_SIDE.most,
             metavar="PIXELS",
-            help="Take chats, responses and messages with images, chats with videos (data URLs): a token is a square of "
-            "this side, as of observe --image-side. They count as prompt tokens. Default: refuse them (extra: images).",
+            help="Take chats, responses and messages with images, chats with videos (data URLs): a token is a "
+            "square of this side, as of observe --image-side. They count as prompt tokens. Default: refuse them "
+            "(extra: images).",
         ),
     ] = None
     audio_seconds: Annotated[

@@ -21,6 +21,7 @@ from replay.serve.apis.served_messages import (
     parse_message,
 )
 from replay.serve.apis.served_responses import ResponseReply, parse_response
+from replay.serve.apis.served_transcriptions import TranscriptionReply, form_fields, parse_transcription
 from replay.serve.apis.served_vectors import VECTOR_APIS, VectorReply
 from replay.serve.prometheus import exposition
 from replay.serve.protocol import (
@@ -99,6 +100,7 @@ def make_app(site: Site) -> web.Application:
             web.post("/v1/responses", _responses),
             web.post(MESSAGES_PATH, _messages),
             web.post(f"{MESSAGES_PATH}/count_tokens", _count_tokens),
+            web.post("/v1/audio/transcriptions", _transcriptions),
             *(web.post(path, _vectors) for path in VECTOR_APIS),
             web.post("/tokenize", _tokenize),
             web.post("/detokenize", _detokenize),
@@ -217,12 +219,14 @@ async def _detokenize(request: web.Request) -> web.Response:
     return web.json_response({"prompt": await parsed_body(request, text_of, limits=site.limits)})
 
 
-async def _asked(request: web.Request, parse: Callable[[Body], Parsed]) -> Parsed:
-    """Return what a request's body asks for. Raises Refusal."""
+async def _asked(
+    request: web.Request, parse: Callable[[Body], Parsed], *, read: Callable[[bytes], Body] = parse_body
+) -> Parsed:
+    """Return what a request's body asks for, JSON unless ``read`` takes another. Raises Refusal."""
     site = request.app[SITE]
 
     def asked(raw: bytes) -> Parsed:
-        body = parse_body(raw)
+        body = read(raw)
         check_model(body, site.model)
         return parse(body)
 
@@ -286,6 +290,18 @@ async def _count_tokens(request: web.Request) -> web.Response:
     """Answer with the tokens of a message's prompt, as Anthropic's API counts them before it is sent."""
     count = partial(message_tokens, read_part=request.app[SITE].limits.read_part)
     return web.json_response({"input_tokens": len(await _asked(request, count))})
+
+
+async def _transcriptions(request: web.Request) -> web.StreamResponse:
+    site = request.app[SITE]
+    job, seconds = await _asked(
+        request,
+        partial(parse_transcription, read_part=site.limits.read_part),
+        read=partial(form_fields, content_type=request.headers.get("Content-Type", "")),
+    )
+    head = _reply_id(request, "transcribe-")
+    reply = TranscriptionReply(id=head, model=site.model, created=int(time.time()), seconds=seconds)
+    return await _generate(request, job, reply)
 
 
 async def _vectors(request: web.Request) -> web.StreamResponse:

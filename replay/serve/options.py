@@ -56,8 +56,8 @@ class EndpointOptions:
             min=TOKEN_SECONDS.least,
             max=TOKEN_SECONDS.most,
             metavar="S",
-            help="Take chats with audio (WAV): a token is so many seconds, as of observe --audio-seconds. They count "
-            "as prompt tokens. Default: refuse them.",
+            help="Take transcriptions, and chats with audio (WAV): a token is so many seconds, as of observe "
+            "--audio-seconds. They count as prompt tokens. Default: refuse them.",
         ),
     ] = None
     port_per_instance: Annotated[

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 
 POSTED = (
     *("/v1/completions", "/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"),
-    *("/v1/completions/render", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"),
+    *(
+        "/v1/completions/render",
+        "/v1/responses",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
+        "/v1/audio/transcriptions",
+    ),
     *("/v1/embeddings", "/pooling", "/classify", "/v1/rerank", "/score"),
 )
 PATHS = (*POSTED, "/v1/models/vtwin", "/v1/models/%FF%00", "/v1/models", "/load", "/metrics")

@@ -4,31 +4,38 @@ from __future__ import annotations
 
 import base64
 import json
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import aiohttp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from observe import Settings, observe_with, parse_endpoint
+from observe.kinds import transcriptions
+from observe.media.drawn_sounds import wav
 from observe.senders.request_kinds import KINDS
 from observe.server.prometheus_text import parse_metrics
 from replay import simulate_trace
+from replay.serve.apis.served_transcriptions import form_fields
 from replay.serve.chat_parts import part_reader
+from replay.serve.protocol import Refusal
 from replay.serve.request_limits import RequestLimits
 from replay.twin.twin_config import TwinConfig
 from sim import Blackbox, EngineConfig
 from tests.observe.workloads import every, statuses, workload
-from tests.replay.serve.test_serve import LATENCY, served
+from tests.replay.serve.test_serve import LATENCY, events_of, served
 from traces import Trace
 from traces.workload import Api
 
-SERVED: tuple[Api, ...] = tuple(api for api in KINDS if api != "transcriptions")
-POOLED = tuple(api for api in SERVED if not KINDS[api].generates)
+POOLED = tuple(api for api in KINDS if not KINDS[api].generates)
 SLOW = Blackbox(alpha0=0, alpha1=0, alpha2=0, beta0=2000, beta1=200, beta2=5)
 """A token of a prompt takes 0.2 ms."""
 SIDE = 28
+SECONDS = 0.01
 
 
 async def measured(url: str, requests: Trace, **how: object) -> Trace:
@@ -41,14 +48,20 @@ async def said(client: aiohttp.ClientSession, path: str, **body: object) -> tupl
         return response.status, await response.json()
 
 
-@pytest.mark.parametrize("api", SERVED)
+@pytest.mark.parametrize("api", [api for api in KINDS if KINDS[api].module is not None])
 async def test_observe_measures_each_api_of_the_served_twin(api: Api) -> None:
     requests = workload(every(20_000, 3), input_tokens=48, output_tokens=6)
-    async with served(latency=SLOW) as (listening, _):
-        trace = await measured(listening.url, requests, api=api)
+    sounds = {"audio_seconds": SECONDS} if KINDS[api].is_sound else {}
+    limits = RequestLimits(read_part=part_reader(None, SECONDS))
+    async with served(latency=SLOW, limits=limits) as (listening, client):
+        trace = await measured(listening.url, requests, api=api, **sounds)
+        page = parse_metrics(await (await client.get("/metrics")).text())
     assert statuses(trace) == ["ok"] * 3
-    counted = trace.cells("server_input_tokens").values.tolist()
-    assert all(abs(each - 48) <= 4 for each in counted), counted
+    counted = trace.cells("server_input_tokens")
+    assert all(abs(each - 48) <= 4 for each in counted.values[counted.is_known].tolist())
+    assert counted.is_known.all() or KINDS[api].is_sound
+    (prompt_tokens,) = [each.value for each in page if each.name == "vllm:prompt_tokens_total"]
+    assert prompt_tokens >= 3 * 44  # and those of requests that measure words
     took = (trace.column("last_token_time_us") - trace.column("send_time_us")).tolist()
     prefill_us = 2000 + 200 * 44
     if api in POOLED:
@@ -63,7 +76,7 @@ async def test_observe_measures_each_api_of_the_served_twin(api: Api) -> None:
         assert all(prefill_us + 5 * 2000 <= each for each in took)
 
 
-@pytest.mark.parametrize("api", POOLED)
+@pytest.mark.parametrize("api", ["embeddings", "score"])
 async def test_each_input_is_a_prefill_of_its_own(api: Api) -> None:
     """Eight inputs of 40 tokens are longer than the longest request, and none of them is."""
     engine = {"max_model_len": 96, "max_num_batched_tokens": 64}
@@ -227,3 +240,65 @@ async def test_an_image_has_its_tokens_in_each_api(api: Api) -> None:
         trace = await measured(listening.url, requests, api=api, image_side=SIDE)
     assert statuses(trace) == ["ok"]
     assert abs(trace.cells("server_input_tokens").values[0] - 100) <= 2
+
+
+def form(sound: bytes, **fields: str) -> aiohttp.FormData:
+    """Return a form by aiohttp, which is another's writer."""
+    said = aiohttp.FormData(fields)
+    said.add_field("file", sound, filename="a.wav", content_type="audio/wav")
+    return said
+
+
+async def test_a_transcription_is_a_prompt_of_its_sounds_tokens() -> None:
+    sound, limits = wav(40 * SECONDS, key=(1,)), RequestLimits(read_part=part_reader(None, SECONDS))
+    async with served(limits=limits) as (_, client):
+        data = form(sound, max_completion_tokens="5", stream="true", stream_include_usage="true")
+        async with client.post("/v1/audio/transcriptions", data=data) as response:
+            events = await events_of(response)
+        async with client.post(
+            "/v1/audio/transcriptions", data=form(sound, max_completion_tokens="5")
+        ) as answer:
+            whole = await answer.json()
+    assert events[-1]["usage"]["prompt_tokens"] == 40  # type: ignore[index]  # JSON
+    assert events[-1]["usage"]["completion_tokens"] == 5  # type: ignore[index]  # JSON
+    text = "".join(each["choices"][0]["delta"]["content"] for each in events[:-1])  # type: ignore[index]  # JSON
+    assert whole == {"text": text, "usage": {"type": "duration", "seconds": 1}}
+
+
+async def test_a_form_that_cannot_be_is_an_error_of_its_client() -> None:
+    sound, limits = wav(SECONDS, key=(1,)), RequestLimits(read_part=part_reader(None, SECONDS))
+    kind = {"Content-Type": "multipart/form-data; boundary=b"}
+    cases: list[tuple[Any, dict[str, str] | None, str]] = [
+        (b"{}", {"Content-Type": "application/json"}, "Content-Type: expected multipart"),
+        (b"", kind, "body: got a form without an end"),
+        (b"--b\r\n\r\na\r\n--b--\r\n", kind, "body: got a part without a name"),
+        (b"--b\r\n" * 100, kind, "body: got a form without an end"),
+        (form(b"RIFF"), None, "file: got no sound"),
+        (aiohttp.FormData({"file": "a", "model": "vtwin"}), None, "Content-Type"),
+        (form(sound, stream="maybe"), None, "stream: expected true or false"),
+        (form(sound, max_completion_tokens="-1"), None, "max_completion_tokens"),
+    ]
+    async with served(limits=limits) as (_, client):
+        for data, headers, why in cases:
+            async with client.post("/v1/audio/transcriptions", data=data, headers=headers) as response:
+                assert response.status == 400 and why in (await response.json())["error"]["message"], why
+        async with client.post("/v1/audio/transcriptions", data=form(sound, model="other")) as response:
+            assert response.status == 404
+    async with served() as (_, client), client.post("/v1/audio/transcriptions", data=form(sound)) as response:
+        said = (await response.json())["error"]["message"]
+        assert response.status == 400 and "--audio-seconds" in said
+
+
+@given(st.binary(max_size=200), st.sampled_from([b"", b"\r\n--x", b"--x--", b"\r\n", b"\r"]))
+def test_a_forms_file_is_what_was_sent_to_the_byte(middle: bytes, around: bytes) -> None:
+    sound = around + middle + around
+    body = transcriptions.body("transcriptions", sound, {"model": "m", "stream": False})
+    fields = form_fields(body, content_type=KINDS["transcriptions"].content_type)
+    assert fields == {"model": "m", "stream": "false", "file": sound}
+
+
+@given(st.binary(max_size=200), st.text(max_size=60))
+def test_whatever_a_form_is_it_is_read_or_refused(raw: bytes, kind: str) -> None:
+    for said in (kind, f"multipart/form-data; boundary={kind}", "multipart/form-data; boundary=b"):
+        with suppress(Refusal):
+            form_fields(b"--b" + raw + b"\r\n--b--", content_type=said)

@@ -32,14 +32,16 @@ _TOOLS = """\
 Tools that answers may call: the chat API's tools array. Answers then end where the model ends them. Needs --api chat, \
 responses or messages."""
 _IMAGES = """\
-Send the images of the workload as drawn pictures (needs --api chat; extra: images). A token of an image is a square \
-of this side: 28 for Qwen2-VL and Qwen2.5-VL, 32 for Qwen3-VL. Default: as text of as many tokens."""
+Send the images of the workload as drawn pictures (needs --api chat, responses or messages; extra: images). A token \
+of an image is a square of this side: 28 for Qwen2-VL and Qwen2.5-VL, 32 for Qwen3-VL. Default: as text of as many \
+tokens."""
 _AUDIO = """\
-Send the audio of the workload as drawn sound (needs --api chat). A token is so many seconds of it: 0.04 for \
-Qwen2-Audio and Qwen2.5-Omni, 0.08 for Voxtral. Default: as text of as many tokens."""
+Send the audio of the workload as drawn sound (--api chat), or all of a prompt (--api transcriptions, which needs \
+it). A token is so many seconds of it: 0.02 for Whisper, 0.04 for Qwen2-Audio and Qwen2.5-Omni, 0.08 for Voxtral. \
+Default: as text of as many tokens."""
 _FRAMES = """\
-Send each video of the workload as N drawn frames (needs --image-side): a square of two frames is a token. Default: as \
-text of as many tokens."""
+Send each video of the workload as N drawn frames (needs --api chat and --image-side): a square of two frames is a \
+token. Default: as text of as many tokens."""
 
 
 @option_table

@@ -61,7 +61,9 @@ async def prepare(
     salt = int.from_bytes(os.urandom(6)) if settings.salt is None else settings.salt
     shape = _body_shape(workload, settings, server)
     tokenizer = _tokenizer(settings)
-    prompts, notes = await _prompts(client, shape, salt=salt, tokenizer=tokenizer)
+    workload, prompts, notes = await _prompted(
+        workload, settings, client, shape, salt=salt, tokenizer=tokenizer
+    )
     if settings.probe and _may_refuse(server, settings):
         shape, prompts, more = await _agreed(client, shape, prompts=prompts, salt=salt, tokenizer=tokenizer)
         notes += more
@@ -116,7 +118,7 @@ def _all_notes(
 
 def _drawing(settings: Settings, salt: int) -> MediaDrawing | None:
     """Return how images, audio and videos are drawn, None where all are sent as text."""
-    if settings.image_side is None and settings.audio_seconds is None:
+    if settings.kind.is_sound or (settings.image_side is None and settings.audio_seconds is None):
         return None
     from observe.media.sent_media import MediaDrawing
 
@@ -202,6 +204,23 @@ def _tokenizer(settings: Settings) -> LocalTokenizer | None:
     from observe.plan.local_tokenizer import LocalTokenizer
 
     return LocalTokenizer(settings.tokenizer)
+
+
+async def _prompted(
+    workload: Trace,
+    settings: Settings,
+    client: ServerClient,
+    shape: BodyShape,
+    *,
+    salt: int,
+    tokenizer: LocalTokenizer | None,
+) -> tuple[Trace, Prompts, tuple[str, ...]]:
+    """Return the workload, what makes its prompts, and notes on both."""
+    if settings.kind.is_sound:
+        from observe.kinds.sound_prompts import as_sounds
+
+        return as_sounds(workload, settings, salt=salt)
+    return workload, *await _prompts(client, shape, salt=salt, tokenizer=tokenizer)
 
 
 async def _prompts(

@@ -289,8 +289,8 @@ def _cut_waits(progress: Progress, settings: Settings) -> tuple[str, ...]:
 
 def _missing_server_fields(ready: Preparation, answer_counts: AnswerCounts) -> tuple[str, ...]:
     """Return what a vLLM server could have reported in its answers and did not, with the flag that enables it."""
-    generates = KINDS[ready.plan.shape.api].generates
-    if not ready.server.is_vllm or not answer_counts.num_whole or not generates:
+    kind = KINDS[ready.plan.shape.api]  # neither vectors nor transcriptions state any of it
+    if not ready.server.is_vllm or not answer_counts.num_whole or not kind.generates or kind.is_sound:
         return ()
     said: list[str] = []
     if not answer_counts.with_cached_tokens:

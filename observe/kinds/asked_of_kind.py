@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from observe.settings import Settings
 
 _WITH_TOOLS = ("chat", "responses", "messages")
+_WITH_MEDIA = {
+    "image_side": ("chat", "responses", "messages"),
+    "audio_seconds": ("chat", "transcriptions"),
+    "video_frames": ("chat",),
+}
+"""APIs whose requests have what an option draws."""
 
 
 def with_kind_options(
@@ -40,20 +46,37 @@ def with_kind_options(
         if settings.api not in ("completions", "chat"):
             raise ConfigError(f"--n: got --api {settings.api}, expected completions or chat")
         settings = replace(settings, num_choices=n)
-    return _with_tools(_with_media(settings, drawn), tools, tool_choice)
+    settings = _with_media(settings, drawn)
+    if settings.kind.is_sound:
+        _refuse_of_sounds(settings)
+    return _with_tools(settings, tools, tool_choice)
 
 
 def _with_media(settings: Settings, drawn: Mapping[str, Any]) -> Settings:
     """Return the settings with how images, audio and videos are drawn."""
     for name in (name for name, value in drawn.items() if value is not None):
         what, flag = name.partition("_")[0], "--" + name.replace("_", "-")
-        if settings.api != "chat":
-            raise ConfigError(f"{flag}: needs --api chat: no other request has {what} parts")
+        if settings.api not in _WITH_MEDIA[name]:
+            raise ConfigError(
+                f"{flag}: needs --api {' or '.join(_WITH_MEDIA[name])}: no other request has {what}"
+            )
         if settings.texts is not None:
             raise ConfigError(f"{flag}: cannot be combined with --texts, which have no {what} parts")
     if drawn["video_frames"] is not None and drawn["image_side"] is None:
         raise ConfigError("--video-frames: needs --image-side, the side of a token of their frames")
     return replace(settings, **drawn)
+
+
+def _refuse_of_sounds(settings: Settings) -> None:
+    """Raise ConfigError for what a sound and its transcription have not, and without the length of a token."""
+    from observe.kinds.sound_prompts import seconds_of_token
+
+    seconds_of_token(settings)
+    for flag, value in (("--texts", settings.texts), ("--guided", settings.guided)):
+        if value is not None:
+            raise ConfigError(
+                f"{flag}: cannot be combined with --api {settings.api}: sounds in, free text out"
+            )
 
 
 def _with_tools(settings: Settings, tools: Path | None, choice: str | None) -> Settings:

@@ -42,7 +42,21 @@ def body(_: Api, prompt: bytes, fields: Mapping[str, object]) -> bytes:
         kept["tools"] = [_flat(tool) for tool in tools]
         if isinstance(chosen := fields.get("tool_choice"), dict):
             kept["tool_choice"] = _flat(chosen)
+    if b'"image_url"' in prompt:
+        prompt = orjson.dumps([_with_images(message) for message in orjson.loads(prompt)])
     return b"".join((orjson.dumps(kept)[:-1], b',"input":', prompt, b"}"))
+
+
+def _with_images(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message whose parts, if it has any, are this API's."""
+    content = message["content"]
+    return {**message, "content": [_part(part) for part in content] if isinstance(content, list) else content}
+
+
+def _part(part: Mapping[str, Any]) -> dict[str, Any]:
+    if part["type"] == "image_url":
+        return {"type": "input_image", "image_url": part["image_url"]["url"], "detail": "auto"}
+    return {"type": "input_text", "text": part["text"]}
 
 
 def _flat(tool: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import wave
 from typing import Final
@@ -11,12 +10,14 @@ import numpy as np
 
 SAMPLE_RATE: Final = 16_000
 """Samples per second, one channel of 16 bits: what the audio towers that vLLM serves resample to."""
+LONGEST_S: Final = 3600.0
+"""Seconds of a sound, some 150 MB in base64: no body is longer for it."""
 _LOUDNESS: Final = 8000
 _PITCH_HZ: Final = (100.0, 1000.0)
 
 
-def wav(seconds: float, *, key: tuple[int, ...]) -> str:
-    """Return a sound of so many seconds as a WAV file in base64; ``key``: equal sounds share it."""
+def wav(seconds: float, *, key: tuple[int, ...]) -> bytes:
+    """Return a sound of so many seconds as a WAV file; ``key``: equal sounds share it."""
     number = max(round(seconds * SAMPLE_RATE), 1)
     draw = np.random.default_rng(key)
     noise = draw.integers(-_LOUDNESS, _LOUDNESS, number, dtype=np.int16)
@@ -28,4 +29,4 @@ def wav(seconds: float, *, key: tuple[int, ...]) -> str:
         out.setsampwidth(2)
         out.setframerate(SAMPLE_RATE)
         out.writeframes((noise + tone).astype("<i2").tobytes())
-    return base64.b64encode(file.getvalue()).decode()
+    return file.getvalue()

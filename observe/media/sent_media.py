@@ -8,6 +8,7 @@ it. The parts stand behind the prompt's text: images, audio, then videos.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Collection, Mapping
 from lazy_dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
@@ -16,7 +17,7 @@ import numpy as np
 import orjson
 
 from observe.media.drawn_images import image_url, video_url
-from observe.media.drawn_sounds import wav
+from observe.media.drawn_sounds import LONGEST_S, wav
 from traces import ConfigError, TraceError, image_lists, prompt_tokens
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ _SENT_AS: Final[Mapping[Modality, str]] = {
     "audio": "audio, sent as drawn sound",
     "video": "videos, sent as drawn frames",
 }
-LONGEST_S: Final = 3600.0
-"""Seconds of a sound, some 150 MB in base64: no body is longer for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +120,8 @@ class SentMedia:
         drawing = self.drawing
         key = (drawing.salt, part.key)
         if part.modality == "audio":
-            data = wav(part.num_tokens * (drawing.audio_seconds or 0), key=key)
+            sound = wav(part.num_tokens * (drawing.audio_seconds or 0), key=key)
+            data = base64.b64encode(sound).decode()
             return {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}
         side = drawing.side or 1
         if part.modality == "image":

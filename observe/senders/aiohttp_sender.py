@@ -89,7 +89,7 @@ class AiohttpSender:
     def __init__(self, endpoint: Endpoint, path: str, *, clock: Clock = monotonic_ns) -> None:
         self._endpoint = endpoint
         self._url = endpoint.url(path)
-        self._headers = endpoint.all_headers()
+        self._headers = endpoint.all_headers(path)
         self._clock = clock
         self._resolver = Resolver(clock=clock)
         self._session = open_session(endpoint, traces=[self._stamping()], resolver=self._resolver)

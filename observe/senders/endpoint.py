@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from observe.senders.request_kinds import KINDS
+from observe.senders.request_kinds import KINDS, content_type
 from traces import ConfigError, quoted
 from traces.strict.arguments import ANY_TEXT, OfClass, check_argument, takes
 from traces.strict.secrets import (
@@ -49,9 +49,9 @@ class Endpoint:
         """Return the full URL of ``path``, which opens with a slash."""
         return self.base + path
 
-    def all_headers(self) -> dict[str, str]:
-        """Return the headers of every request, the key included; the user's own win."""
-        headers = {"Accept-Encoding": "identity", "Content-Type": "application/json"}
+    def all_headers(self, path: str = "") -> dict[str, str]:
+        """Return the headers of every request to ``path``, the key included; the user's own win."""
+        headers = {"Accept-Encoding": "identity", "Content-Type": content_type(path)}
         if self.api_key:
             headers["Authorization"] = f"Bearer {self.api_key}"
         return {**headers, **self.headers}

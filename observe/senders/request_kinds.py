@@ -17,12 +17,16 @@ from traces.workload import Api
 AsCompletion: TypeAlias = Callable[[dict[str, Any]], dict[str, Any] | str]
 """Returns an event or an answer as a completion's, or why it is none; ``finish_reason`` may be beside the choices."""
 
+JSON: Final = "application/json"
+BOUNDARY: Final = "vtwin-4f1d7c0ab35e4e9c8a62d90b17f3e5d8"
+"""Between the parts of a form: a sound holds these 38 bytes with a chance below 1 in 10^80."""
+
 
 class KindModule(Protocol):
     """What a module of ``observe.kinds`` says of its APIs."""
 
     def body(self, api: Api, prompt: bytes, fields: Mapping[str, object], /) -> bytes:
-        """Return the JSON of a request; ``fields``: those of a completion, without its prompt."""
+        """Return the body of a request; ``fields``: those of a completion, without its prompt."""
 
     def as_completion(self, api: Api, num_inputs: int, /) -> AsCompletion:
         """Return the reader of answers to requests of so many inputs."""
@@ -33,8 +37,9 @@ class RequestKind:
     """One API. ``generates``: its answers are tokens, and are streamed; else a request is a prefill alone.
 
     ``has_messages``: a prompt is a list of messages. ``takes_token_ids``: it may be token ids. ``num_texts``: how many
-    texts each input is made of. ``limit_name``: the field of the output's length. ``lacks``: a completion's fields that
-    it has not. ``module``: of its own.
+    texts each input is made of. ``is_sound``: a prompt is a WAV file. ``content_type``: of its body, in the header of
+    that name. ``limit_name``: the field of the output's length. ``lacks``: a completion's fields that it has not.
+    ``module``: of its own.
     """
 
     path: str
@@ -42,6 +47,8 @@ class RequestKind:
     takes_token_ids: bool = False
     generates: bool = True
     num_texts: int = 1
+    is_sound: bool = False
+    content_type: str = JSON
     limit_name: str = "max_tokens"
     lacks: frozenset[str] = frozenset()
     module: str | None = None
@@ -67,6 +74,14 @@ KINDS: Final[Mapping[Api, RequestKind]] = {
         lacks=frozenset({"ignore_eos", "min_tokens", "priority"}),
         module="observe.kinds.anthropic_messages",
     ),
+    "transcriptions": RequestKind(
+        path="/v1/audio/transcriptions",
+        is_sound=True,
+        content_type=f"multipart/form-data; boundary={BOUNDARY}",
+        limit_name="max_completion_tokens",
+        lacks=frozenset({"ignore_eos", "min_tokens", "priority"}),
+        module="observe.kinds.transcriptions",
+    ),
     "embeddings": RequestKind(path="/v1/embeddings", takes_token_ids=True, generates=False, module=_POOLING),
     "pooling": RequestKind(path="/pooling", takes_token_ids=True, generates=False, module=_POOLING),
     "classify": RequestKind(path="/classify", takes_token_ids=True, generates=False, module=_POOLING),
@@ -74,3 +89,8 @@ KINDS: Final[Mapping[Api, RequestKind]] = {
     "score": RequestKind(path="/v1/score", generates=False, num_texts=2, module=_POOLING),
 }
 API: Final = OneOf(tuple(KINDS))
+
+
+def content_type(path: str) -> str:
+    """Return the type of the bodies that are sent to ``path``."""
+    return next((kind.content_type for kind in KINDS.values() if kind.path == path), JSON)

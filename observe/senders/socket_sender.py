@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from observe.senders.connection import Connection
@@ -35,7 +36,8 @@ class SocketSender:
         self._endpoint = endpoint
         self._host = parts.hostname or ""
         self._port = parts.port or 80
-        self._head = _head(endpoint, target=parts.path, host=parts.netloc)
+        headers = endpoint.all_headers(path)
+        self._head = _head(headers, target=parts.path, host=parts.netloc)
         self._clock = clock
         self._receiver = Receiver(clock=clock, kernel=kernel_stamps)
         self._idle: list[Connection] = []
@@ -137,11 +139,9 @@ def refusal(exchange: Exchange, body: bytes) -> str:
     return f"HTTP {exchange.http_status}: {said}" if said else f"HTTP {exchange.http_status} without a body"
 
 
-def _head(endpoint: Endpoint, *, target: str, host: str) -> bytes:
+def _head(headers: Mapping[str, str], *, target: str, host: str) -> bytes:
     """Return the request's head without the headers that differ between requests, the empty line included."""
-    given = {
-        name: value for name, value in endpoint.all_headers().items() if name.lower() != "content-length"
-    }
+    given = {name: value for name, value in headers.items() if name.lower() != "content-length"}
     lines = [f"POST {target or '/'} HTTP/1.1"]
     if not any(name.lower() == "host" for name in given):
         lines.append(f"Host: {host}")

@@ -71,7 +71,7 @@ class ServerClient:
         return await self._ask("GET", path, None)
 
     async def post(self, path: str, body: bytes) -> WholeAnswer:
-        """Return the answer to a POST of JSON. Raises ServerError where there is no server to answer."""
+        """Return the answer to a POST of a body of the path's type. Raises ServerError where there is no server."""
         return await self._ask("POST", path, body)
 
     async def try_get(self, path: str) -> WholeAnswer | None:
@@ -83,7 +83,7 @@ class ServerClient:
         return answer if answer.status == 200 else None
 
     async def _ask(self, method: str, path: str, body: bytes | None) -> WholeAnswer:
-        headers = {**self._endpoint.all_headers(), "x-request-id": "vtwin-question"}
+        headers = {**self._endpoint.all_headers(path), "x-request-id": "vtwin-question"}
         url = self._endpoint.url(path)
         try:
             async with self._session.request(

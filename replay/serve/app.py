@@ -13,6 +13,16 @@ from lazy_dataclasses import dataclass, field
 
 from aiohttp import web
 
+from replay.serve.apis.served_messages import (
+    MESSAGES_PATH,
+    MessageReply,
+    message_error,
+    message_tokens,
+    parse_message,
+)
+from replay.serve.apis.served_responses import ResponseReply, parse_response
+from replay.serve.apis.served_transcriptions import TranscriptionReply, form_fields, parse_transcription
+from replay.serve.apis.served_vectors import VECTOR_APIS, VectorReply
 from replay.serve.prometheus import exposition
 from replay.serve.protocol import (
     TOO_DEEP,
@@ -27,8 +37,15 @@ from replay.serve.protocol import (
     parse_completion,
     token_ids,
 )
-from replay.serve.replies import DONE, ReplyHead, TokenUsage, refused
-from replay.serve.request_limits import RequestLimits, check_kv, check_prompts, parsed_body, planned_answers
+from replay.serve.replies import ReplyHead, StreamedReply, TokenUsage, WholeReply
+from replay.serve.request_limits import (
+    Parsed,
+    RequestLimits,
+    check_kv,
+    check_prompts,
+    parsed_body,
+    planned_answers,
+)
 from replay.serve.senders import RequestSender
 from replay.serve.tokens import decode, encode, small_ids
 from replay.serve.twin import Generation, Twin
@@ -80,6 +97,11 @@ def make_app(site: Site) -> web.Application:
             web.post("/v1/completions", _completions),
             web.post("/v1/completions/render", _render),
             web.post("/v1/chat/completions", _chat),
+            web.post("/v1/responses", _responses),
+            web.post(MESSAGES_PATH, _messages),
+            web.post(f"{MESSAGES_PATH}/count_tokens", _count_tokens),
+            web.post("/v1/audio/transcriptions", _transcriptions),
+            *(web.post(path, _vectors) for path in VECTOR_APIS),
             web.post("/tokenize", _tokenize),
             web.post("/detokenize", _detokenize),
         ]
@@ -89,11 +111,13 @@ def make_app(site: Site) -> web.Application:
 
 @web.middleware
 async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer with an error in the OpenAI API's form."""
+    """Answer with an error in the OpenAI API's form, or in Anthropic's."""
     try:
         return await handler(request)
     except Refusal as refusal:
-        response = web.json_response(refusal.body(), status=refusal.status)
+        is_message = request.path.startswith(MESSAGES_PATH)
+        said = message_error(refusal) if is_message else refusal.body()
+        response = web.json_response(said, status=refusal.status)
         if refusal.closes:
             response.force_close()
         return response
@@ -195,20 +219,23 @@ async def _detokenize(request: web.Request) -> web.Response:
     return web.json_response({"prompt": await parsed_body(request, text_of, limits=site.limits)})
 
 
-async def _job_of(request: web.Request, parse: Callable[[Body], Job]) -> Job:
-    """Return the job that a request's body asks for. Raises Refusal."""
+async def _asked(
+    request: web.Request, parse: Callable[[Body], Parsed], *, read: Callable[[bytes], Body] = parse_body
+) -> Parsed:
+    """Return what a request's body asks for, JSON unless ``read`` takes another. Raises Refusal."""
     site = request.app[SITE]
 
-    def job_of(raw: bytes) -> Job:
-        body = parse_body(raw)
+    def asked(raw: bytes) -> Parsed:
+        body = read(raw)
         check_model(body, site.model)
         return parse(body)
 
-    return await parsed_body(request, job_of, limits=site.limits)
+    return await parsed_body(request, asked, limits=site.limits)
 
 
 async def _completions(request: web.Request) -> web.StreamResponse:
-    return await _generate(request, await _job_of(request, parse_completion))
+    job = await _asked(request, parse_completion)
+    return await _generate(request, job, _chunked(request, "cmpl", chat=False))
 
 
 async def _render(request: web.Request) -> web.Response:
@@ -217,12 +244,12 @@ async def _render(request: web.Request) -> web.Response:
     The keys are those of vLLM 0.32; those that the twin does not have are null. Ids have 32 bits, as routers expect.
     """
     site = request.app[SITE]
-    job = await _job_of(request, parse_completion)
+    job = await _asked(request, parse_completion)
     check_prompts(job, site.limits)
     absent = dict.fromkeys(("token_offsets", "features", "content_parts", "kv_transfer_params"))
     rendered = [
         {
-            "request_id": _reply_id(request, job),
+            "request_id": _reply_id(request, "cmpl-"),
             "token_ids": small_ids(prompt).tolist(),
             **absent,
             "sampling_params": {"max_tokens": job.max_tokens},
@@ -238,10 +265,67 @@ async def _render(request: web.Request) -> web.Response:
 
 async def _chat(request: web.Request) -> web.StreamResponse:
     parse = partial(parse_chat, read_part=request.app[SITE].limits.read_part)
-    return await _generate(request, await _job_of(request, parse))
+    return await _generate(request, await _asked(request, parse), _chunked(request, "chatcmpl", chat=True))
 
 
-async def _generate(request: web.Request, job: Job) -> web.StreamResponse:
+def _chunked(request: web.Request, prefix: str, *, chat: bool) -> ReplyHead:
+    site, created = request.app[SITE], int(time.time())
+    return ReplyHead(id=_reply_id(request, f"{prefix}-"), model=site.model, created=created, chat=chat)
+
+
+async def _responses(request: web.Request) -> web.StreamResponse:
+    site = request.app[SITE]
+    job = await _asked(request, partial(parse_response, read_part=site.limits.read_part))
+    reply = ResponseReply(id=_reply_id(request, "resp_"), model=site.model, created=int(time.time()))
+    return await _generate(request, job, reply)
+
+
+async def _messages(request: web.Request) -> web.StreamResponse:
+    site = request.app[SITE]
+    job = await _asked(request, partial(parse_message, read_part=site.limits.read_part))
+    return await _generate(request, job, MessageReply(id=_reply_id(request, "msg_"), model=site.model))
+
+
+async def _count_tokens(request: web.Request) -> web.Response:
+    """Answer with the tokens of a message's prompt, as Anthropic's API counts them before it is sent."""
+    count = partial(message_tokens, read_part=request.app[SITE].limits.read_part)
+    return web.json_response({"input_tokens": len(await _asked(request, count))})
+
+
+async def _transcriptions(request: web.Request) -> web.StreamResponse:
+    site = request.app[SITE]
+    job, seconds = await _asked(
+        request,
+        partial(parse_transcription, read_part=site.limits.read_part),
+        read=partial(form_fields, content_type=request.headers.get("Content-Type", "")),
+    )
+    head = _reply_id(request, "transcribe-")
+    reply = TranscriptionReply(id=head, model=site.model, created=int(time.time()), seconds=seconds)
+    return await _generate(request, job, reply)
+
+
+async def _vectors(request: web.Request) -> web.StreamResponse:
+    """Answer an embedding, a class or a score: the prefill of each input, and what it ends with."""
+    site, api = request.app[SITE], VECTOR_APIS[request.path]
+    job, shape = await _asked(request, lambda body: api.parse(body, site.limits.read_part))
+    head = _reply_id(request, f"{api.prefix}-")
+    reply = VectorReply(id=head, model=site.model, created=int(time.time()), api=api, shape=shape)
+    return await _under_way(request, job, partial(_whole, site, job, reply))
+
+
+async def _generate(request: web.Request, job: Job, reply: StreamedReply) -> web.StreamResponse:
+    """Start the job's generations and answer, in a stream where it asks for one."""
+    way = (
+        partial(_stream, request, job, reply)
+        if job.stream
+        else partial(_whole, request.app[SITE], job, reply)
+    )
+    return await _under_way(request, job, way)
+
+
+async def _under_way(
+    request: web.Request, job: Job, answer: Callable[[Sequence[Generation]], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
     """Start the job's generations, answer, and abort what is unfinished if the client goes away."""
     site = request.app[SITE]
     if job.priority and all(engine.scheduling_policy == "fcfs" for engine in site.engines):
@@ -250,11 +334,8 @@ async def _generate(request: web.Request, job: Job) -> web.StreamResponse:
     answers = await planned_answers(job, max_model_len=site.max_model_len, limits=site.limits)
     check_kv(job, answers, site.engines)
     generations = _started(site, job, answers, client_of(request))
-    reply = ReplyHead(id=_reply_id(request, job), model=site.model, created=int(time.time()), chat=job.chat)
     try:
-        if job.stream:
-            return await _stream(request, job, reply, generations)
-        return await _whole(site, job, reply, generations)
+        return await answer(generations)
     finally:
         for generation in generations:
             site.twin.drop(generation)
@@ -286,10 +367,9 @@ def _started(site: Site, job: Job, answers: Sequence[Answer], client: RequestSen
     ]
 
 
-def _reply_id(request: web.Request, job: Job) -> str:
+def _reply_id(request: web.Request, prefix: str) -> str:
     """Return the response's id: the client's X-Request-Id, else a number, behind vLLM's prefix."""
-    own = request.headers.get("X-Request-Id") or f"{next(request.app[SITE].numbers):08x}"
-    return f"{'chatcmpl' if job.chat else 'cmpl'}-{own}"
+    return prefix + (request.headers.get("X-Request-Id") or f"{next(request.app[SITE].numbers):08x}")
 
 
 async def _change(generations: Sequence[Generation]) -> None:
@@ -302,24 +382,19 @@ async def _change(generations: Sequence[Generation]) -> None:
             raise generation.refusal
 
 
-async def _whole(site: Site, job: Job, reply: ReplyHead, generations: Sequence[Generation]) -> web.Response:
+async def _whole(site: Site, job: Job, reply: WholeReply, generations: Sequence[Generation]) -> web.Response:
     """Return the answer when its last token is due."""
     while not all(generation.is_finished for generation in generations):
         await _change(generations)
-    answers = [generation.answer for generation in generations]
-    body = reply.whole(
-        answers,
-        _final_usage(site, generations),
-        metrics=_request_metrics(site, generations),
-        prompts=job.prompts if job.return_token_ids else None,
-    )
+    usage, metrics = _final_usage(site, generations), _request_metrics(site, generations)
+    body = reply.answered(job, generations, usage, metrics=metrics)
     for generation in generations:
         site.twin.mark_sent(generation)
     return web.Response(body=body, content_type="application/json")
 
 
 async def _stream(
-    request: web.Request, job: Job, reply: ReplyHead, generations: Sequence[Generation]
+    request: web.Request, job: Job, reply: StreamedReply, generations: Sequence[Generation]
 ) -> web.StreamResponse:
     """Send each token as an event when it is due; tokens that wait for the socket share one, as in vLLM.
 
@@ -336,45 +411,20 @@ async def _stream(
         try:
             await _change(generations)
         except Refusal as refusal:
-            await response.write(refused(refusal) + DONE)
+            await response.write(reply.broken(refusal))
             break
         events = []
         for index, generation in enumerate(generations):
             if generation.num_ready > generation.num_sent:
-                events += _fresh_events(job, reply, index, generation)
+                events += reply.fresh(job, index, generation)
                 site.twin.mark_sent(generation)
                 num_open -= generation.is_finished
         if not num_open:
-            if job.include_usage:
-                metrics = _request_metrics(site, generations)
-                events.append(reply.usage(_final_usage(site, generations), metrics=metrics))
-            events.append(DONE)
+            usage, metrics = _final_usage(site, generations), _request_metrics(site, generations)
+            events += reply.last(job, generations, usage, metrics=metrics)
         await response.write(b"".join(events))
     await response.write_eof()
     return response
-
-
-def _fresh_events(job: Job, reply: ReplyHead, index: int, generation: Generation) -> list[bytes]:
-    """Return the events for the tokens that are ready and not sent."""
-    answer, ready = generation.answer, generation.num_ready
-    usage = None
-    if job.continuous_usage:
-        usage = TokenUsage(
-            prompt_tokens=generation.num_prompt_tokens, completion_tokens=ready, cached_tokens=None
-        )
-    is_first = generation.num_sent == 0
-    prompt = job.prompts[index] if job.return_token_ids and is_first else None
-    opening = [reply.role(index, usage, prompt=prompt)] if job.chat and is_first else []
-    chunk = reply.chunk(
-        index,
-        answer.text(generation.num_sent, ready),
-        ends=answer if generation.is_finished else None,
-        usage=usage,
-        null_usage=job.include_usage,
-        tokens=answer.tokens[generation.num_sent : ready] if job.return_token_ids else None,
-        prompt=None if job.chat else prompt,
-    )
-    return [*opening, chunk]
 
 
 def _final_usage(site: Site, generations: Sequence[Generation]) -> TokenUsage:

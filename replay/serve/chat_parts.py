@@ -77,12 +77,17 @@ def video_tokens(url: object, *, side: int) -> Tokens:
 
 def audio_tokens(content: bytes, *, seconds: float) -> Tokens:
     """Return the tokens of a WAV file: one for so many ``seconds`` of it. Raises UnreadablePartError for another."""
+    return _tokens(max(round(sound_seconds(content) / seconds), 1), content)
+
+
+def sound_seconds(content: bytes) -> float:
+    """Return how long a WAV file is. Raises UnreadablePartError for another."""
     try:
         with wave.open(io.BytesIO(content)) as sound:
             most = len(content) // (
                 sound.getsampwidth() * sound.getnchannels()
             )  # whatever its header promises
-            length_s = min(sound.getnframes(), most) / sound.getframerate()
+            return float(min(sound.getnframes(), most) / sound.getframerate())
     except (
         wave.Error,
         EOFError,
@@ -91,7 +96,6 @@ def audio_tokens(content: bytes, *, seconds: float) -> Tokens:
         RuntimeError,
     ) as fault:  # a chunk too long: the last
         raise UnreadablePartError(f"got no sound ({type(fault).__name__}), expected a WAV file") from fault
-    return _tokens(max(round(length_s / seconds), 1), content)
 
 
 def _tokens(number: int, content: bytes) -> Tokens:

@@ -45,8 +45,9 @@ class EndpointOptions:
             min=TOKEN_SIDE.least,
             max=TOKEN_SIDE.most,
             metavar="PIXELS",
-            help="Take chats with images and videos (data URLs): a token is a square of this side, as of "
-            "observe --image-side. They count as prompt tokens. Default: refuse them (extra: images).",
+            help="Take chats, responses and messages with images, chats with videos (data URLs): a token is a "
+            "square of this side, as of observe --image-side. They count as prompt tokens. Default: refuse them "
+            "(extra: images).",
         ),
     ] = None
     audio_seconds: Annotated[
@@ -55,8 +56,8 @@ class EndpointOptions:
             min=TOKEN_SECONDS.least,
             max=TOKEN_SECONDS.most,
             metavar="S",
-            help="Take chats with audio (WAV): a token is so many seconds, as of observe --audio-seconds. They count "
-            "as prompt tokens. Default: refuse them.",
+            help="Take transcriptions, and chats with audio (WAV): a token is so many seconds, as of observe "
+            "--audio-seconds. They count as prompt tokens. Default: refuse them.",
         ),
     ] = None
     port_per_instance: Annotated[

@@ -105,7 +105,7 @@ def parse_body(raw: bytes) -> Body:
     except RecursionError as error:
         raise Refusal(TOO_DEEP) from error
     if not isinstance(body, dict):
-        raise Refusal(f"body: got {_kind(body)}, expected a JSON object")
+        raise Refusal(f"body: got {kind_of(body)}, expected a JSON object")
     return body
 
 
@@ -117,13 +117,15 @@ def parse_completion(body: Body) -> Job:
     """Return the job of a /v1/completions body. Raises Refusal."""
     _refuse_unsupported(body)
     absent = "max_tokens" not in body
-    return _job(body, chat=False, prompts=_prompts(body), max_tokens=DEFAULT_MAX_TOKENS if absent else None)
+    return job_of(
+        body, chat=False, prompts=prompts_of(body), max_tokens=DEFAULT_MAX_TOKENS if absent else None
+    )
 
 
 def parse_chat(body: Body, *, read_part: PartReader | None = None) -> Job:
     """Return the job of a /v1/chat/completions body; ``read_part``: as of ``chat_tokens``. Raises Refusal."""
     _refuse_unsupported(body)
-    return _job(body, chat=True, prompts=(chat_tokens(body, read_part=read_part),), max_tokens=None)
+    return job_of(body, chat=True, prompts=(chat_tokens(body, read_part=read_part),), max_tokens=None)
 
 
 def check_model(body: Body, model: str) -> None:
@@ -161,14 +163,14 @@ def chat_tokens(body: Body, *, read_part: PartReader | None = None) -> Tokens:
     """
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
-        raise Refusal(f"messages: got {_kind(messages)}, expected a list of messages", param="messages")
+        raise Refusal(f"messages: got {kind_of(messages)}, expected a list of messages", param="messages")
     parts = [part for message in messages for part in _message_tokens(message, read_part)]
     return np.concatenate([*parts, encode("<assistant>\n")])
 
 
 def _message_tokens(message: object, read_part: PartReader | None) -> list[Tokens]:
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-        raise Refusal(f"messages: got {_kind(message)}, expected objects with a role", param="messages")
+        raise Refusal(f"messages: got {kind_of(message)}, expected objects with a role", param="messages")
     # The text is cut into tokens by itself, so that an answer quoted later has the tokens it was made of.
     said = _content(message.get("content"), read_part)
     return [encode(f"<{message['role']}>\n"), *said, encode("\n")]
@@ -198,11 +200,12 @@ def _other(_: object) -> Tokens:
     raise Refusal("messages: got content that is not text, expected text", param="messages")
 
 
-def _job(body: Body, *, chat: bool, prompts: tuple[Tokens, ...], max_tokens: int | None) -> Job:
-    asked = _integer(body, "max_completion_tokens") if chat else None
-    asked = _integer(body, "max_tokens") if asked is None else asked
+def job_of(body: Body, *, chat: bool, prompts: tuple[Tokens, ...], max_tokens: int | None) -> Job:
+    """Return the job of a body whose prompts are known; ``max_tokens``: where it states none. Raises Refusal."""
+    asked = integer(body, "max_completion_tokens") if chat else None
+    asked = integer(body, "max_tokens") if asked is None else asked
     max_tokens = max_tokens if asked is None else asked
-    min_tokens = _integer(body, "min_tokens") or 0
+    min_tokens = integer(body, "min_tokens") or 0
     if max_tokens is not None and max_tokens < 1:
         raise Refusal(f"max_tokens must be at least 1, got {max_tokens}.", param="max_tokens")
     if min_tokens < 0:
@@ -233,18 +236,19 @@ def _job(body: Body, *, chat: bool, prompts: tuple[Tokens, ...], max_tokens: int
     )
 
 
-def _prompts(body: Body) -> tuple[Tokens, ...]:
-    prompt = body.get("prompt")
+def prompts_of(body: Body, name: str = "prompt") -> tuple[Tokens, ...]:
+    """Return the prompts of the field ``name``: text, token ids, or a list of either. Raises Refusal."""
+    prompt = body.get(name)
     if isinstance(prompt, str):
         return (encode(prompt),)
     if isinstance(prompt, list) and prompt:
         if all(isinstance(item, str) for item in prompt):
             return tuple(map(encode, prompt))
         if all(isinstance(item, list) for item in prompt):
-            return tuple(map(token_ids, prompt))
-        return (token_ids(prompt),)
-    message = f"prompt: got {_kind(prompt)}, expected text, token ids, or a list of either"
-    raise Refusal(message, param="prompt")
+            return tuple(token_ids(item, param=name) for item in prompt)
+        return (token_ids(prompt, param=name),)
+    message = f"{name}: got {kind_of(prompt)}, expected text, token ids, or a list of either"
+    raise Refusal(message, param=name)
 
 
 def token_ids(items: object, *, param: str = "prompt") -> Tokens:
@@ -344,21 +348,22 @@ def _stop(body: Body) -> tuple[str, ...]:
     stop = body.get("stop")
     stops = [stop] if isinstance(stop, str) else ([] if stop is None else stop)
     if not isinstance(stops, list) or not all(isinstance(item, str) for item in stops):
-        raise Refusal(f"stop: got {_kind(stop)}, expected text or a list of texts", param="stop")
+        raise Refusal(f"stop: got {kind_of(stop)}, expected text or a list of texts", param="stop")
     if len(stops) > MOST_STOPS:
         raise Refusal(f"stop: got {len(stops):,} texts, expected at most {MOST_STOPS}", param="stop")
     return tuple(item for item in stops if item)
 
 
-def _integer(body: Body, name: str) -> int | None:
+def integer(body: Body, name: str) -> int | None:
+    """Return a field that is an integer, or None where it is missing. Raises Refusal."""
     value = body.get(name)
     if value is not None and type(value) is not int:
-        raise Refusal(f"{name}: got {_kind(value)}, expected an integer", param=name)
+        raise Refusal(f"{name}: got {kind_of(value)}, expected an integer", param=name)
     return value
 
 
 def _priority(body: Body) -> int:
-    priority = _integer(body, "priority") or 0
+    priority = integer(body, "priority") or 0
     if abs(priority) > LARGEST_PRIORITY:
         raise Refusal(f"priority: expected an integer of 32 bits, got {quoted(priority)}", param="priority")
     return priority
@@ -367,10 +372,11 @@ def _priority(body: Body) -> int:
 def _boolean(body: Body, name: str) -> bool:
     value = body.get(name)
     if value is not None and type(value) is not bool:
-        raise Refusal(f"{name}: got {_kind(value)}, expected true or false", param=name)
+        raise Refusal(f"{name}: got {kind_of(value)}, expected true or false", param=name)
     return bool(value)
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
+    """Return what a value of JSON is, in words."""
     names = {dict: "an object", list: "a list", str: "text", bool: "a boolean", type(None): "nothing"}
     return names.get(type(value), "a number")

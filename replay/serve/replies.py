@@ -6,14 +6,21 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from lazy_dataclasses import dataclass
+from typing import Protocol
 
-from replay.serve.protocol import Answer, Refusal
+from replay.serve.protocol import Answer, Job, Refusal
 from replay.serve.tokens import Tokens
+from replay.serve.twin import Generation
 
 DONE = b"data: [DONE]\n\n"
 
 
 _dumps = partial(json.dumps, separators=(",", ":"))
+
+
+def named_event(event: Mapping[str, object]) -> bytes:
+    """Return an event of a stream whose events have names: that of its type."""
+    return b"event: %b\ndata: %b\n\n" % (str(event["type"]).encode(), _json(event))
 
 
 def _json(body: Mapping[str, object]) -> bytes:
@@ -39,6 +46,30 @@ class TokenUsage:
         }
 
 
+class WholeReply(Protocol):
+    """How an API words an answer in one piece."""
+
+    def answered(
+        self, job: Job, generations: Sequence[Generation], usage: TokenUsage, /, *, metrics: object
+    ) -> bytes:
+        """Return the body; ``metrics``: the engine's times, None where they are not asked for."""
+
+
+class StreamedReply(WholeReply, Protocol):
+    """How an API words an answer that may be streamed."""
+
+    def fresh(self, job: Job, index: int, generation: Generation, /) -> list[bytes]:
+        """Return the events for the tokens of answer ``index`` that are ready and not sent."""
+
+    def last(
+        self, job: Job, generations: Sequence[Generation], usage: TokenUsage, /, *, metrics: object
+    ) -> list[bytes]:
+        """Return the events that end the stream."""
+
+    def broken(self, refusal: Refusal, /) -> bytes:
+        """Return the events that say within a stream why it ends."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyHead:
     """One response's constants: its id, model, creation time (Unix seconds) and kind."""
@@ -47,6 +78,46 @@ class ReplyHead:
     model: str
     created: int
     chat: bool
+
+    def answered(
+        self, job: Job, generations: Sequence[Generation], usage: TokenUsage, *, metrics: object = None
+    ) -> bytes:
+        """Return the body of the answers to a job that is not streamed."""
+        answers = [generation.answer for generation in generations]
+        prompts = job.prompts if job.return_token_ids else None
+        return self.whole(answers, usage, metrics=metrics, prompts=prompts)
+
+    def fresh(self, job: Job, index: int, generation: Generation) -> list[bytes]:
+        """Return the events for the tokens of one answer that are ready and not sent."""
+        answer, ready = generation.answer, generation.num_ready
+        usage = None
+        if job.continuous_usage:
+            usage = TokenUsage(
+                prompt_tokens=generation.num_prompt_tokens, completion_tokens=ready, cached_tokens=None
+            )
+        is_first = generation.num_sent == 0
+        prompt = job.prompts[index] if job.return_token_ids and is_first else None
+        opening = [self.role(index, usage, prompt=prompt)] if self.chat and is_first else []
+        chunk = self.chunk(
+            index,
+            answer.text(generation.num_sent, ready),
+            ends=answer if generation.is_finished else None,
+            usage=usage,
+            null_usage=job.include_usage,
+            tokens=answer.tokens[generation.num_sent : ready] if job.return_token_ids else None,
+            prompt=None if self.chat else prompt,
+        )
+        return [*opening, chunk]
+
+    def last(
+        self, job: Job, _: Sequence[Generation], usage: TokenUsage, *, metrics: object = None
+    ) -> list[bytes]:
+        """Return the events that end the stream: usage where it was asked for."""
+        return [*([self.usage(usage, metrics=metrics)] if job.include_usage else []), DONE]
+
+    def broken(self, refusal: Refusal) -> bytes:
+        """Return the events that say within a stream why it ends."""
+        return b"data: " + _json(refusal.body()) + b"\n\n" + DONE
 
     def whole(
         self,
@@ -143,8 +214,3 @@ class ReplyHead:
         )
         ends = {"finish_reason": answer.finish_reason, "stop_reason": answer.stop_reason}
         return {"index": index, **said, "logprobs": None, **ends}
-
-
-def refused(refusal: Refusal) -> bytes:
-    """Return the event that says within a stream why it ends."""
-    return b"data: " + _json(refusal.body()) + b"\n\n"

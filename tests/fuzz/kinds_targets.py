@@ -18,7 +18,7 @@ from observe.run.run_counts import Progress
 from observe.senders.request_kinds import KINDS
 from tests.fuzz.client_targets import NUMBERS, observed_answers, without_second
 from tests.fuzz.target import Target, damaged
-from tests.observe.kind_answers import pooled, response_events
+from tests.observe.kind_answers import pooled, response_events, transcription_events
 from traces.workload import Api
 
 POOLING: tuple[Api, ...] = ("embeddings", "pooling", "classify", "rerank", "score")
@@ -28,6 +28,12 @@ _ASKED: dict[str, Any] = {
     "input": ["a b"],
     "query": "q",
     "documents": ["a b"],
+}
+_FORM = {
+    "model": "tiny",
+    "max_completion_tokens": "4",
+    "stream_include_usage": "true",
+    "stream_continuous_usage_stats": "true",
 }
 _TOKENS = (
     *NUMBERS,
@@ -48,6 +54,11 @@ def _pooled(api: Api) -> bytes:
 def _events(*, reasoning: int = 1, calls: int = 0, fails: int = 0) -> bytes:
     said = response_events(_ASKED, reasoning=reasoning, calls=calls, fails=fails)
     return b"".join(b"event: %b\ndata: %b\n\n" % (each["type"].encode(), orjson.dumps(each)) for each in said)
+
+
+def _chunks(*, fails: int = 0) -> bytes:
+    said = transcription_events(_FORM, reasoning=0, calls=0, fails=fails)
+    return b"".join(b"data: %b\n\n" % orjson.dumps(each) for each in said)
 
 
 def _response() -> bytes:
@@ -131,6 +142,12 @@ TARGETS = [
         "response-to-trace",
         damaged((_response(),), _TOKENS),
         partial(_recorded, api="responses", good=_response(), streaming=False),
+        4,
+    ),
+    Target(
+        "transcription-to-trace",
+        damaged((_chunks(), _chunks(fails=1)), (*_TOKENS, b"data:", b'"transcript.text.done"')),
+        partial(_recorded, api="transcriptions", good=_chunks(), streaming=True),
         4,
     ),
     Target("messages-of-senders", damaged((b"".join(map(packed, _said())),)), _messages),

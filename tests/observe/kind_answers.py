@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import email
+import email.message
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -81,7 +83,8 @@ def message_events(
 ) -> Iterator[dict[str, Any]]:
     """Yield the events of a message: thinking, then text or the calls of tools, then the end, as vLLM sends them."""
     total = body["max_tokens"]
-    prompt = sum(len(message["content"].split()) for message in body["messages"])
+    said = [message["content"] for message in body["messages"]]
+    prompt = sum(len((each if isinstance(each, str) else each[0]["text"]).split()) for each in said)
     start = {"input_tokens": prompt, "output_tokens": 0}
     yield {"type": "message_start", "message": {"type": "message", "content": [], "usage": start}}
     kinds = ["thinking"] * bool(reasoning) + (["tool_use"] * calls or ["text"])
@@ -114,6 +117,45 @@ def message_events(
     yield {"type": "message_stop"}
 
 
+def transcription_events(
+    body: dict[str, Any], *, reasoning: int, calls: int, fails: int
+) -> Iterator[dict[str, Any]]:
+    """Yield the chunks of a transcription, as vLLM sends them: usage counts the audio twice, as of some models."""
+    assert not reasoning and not calls
+    total = int(body["max_completion_tokens"])
+    chunk = {"object": "transcription.chunk", "model": body["model"]}
+    for number in range(1, total + 1):
+        if fails and number == 2:
+            yield {"error": {"message": "engine died", "type": "InternalServerError", "code": 500}}
+            return
+        ends = {"finish_reason": "length", "stop_reason": None} if number == total else {}
+        said = {**chunk, "choices": [{"delta": {"content": "x"}, **ends}]}
+        if body.get("stream_continuous_usage_stats") == "true":
+            said["usage"] = {"prompt_tokens": 999, "completion_tokens": number, "total_tokens": 999 + number}
+        yield said
+    if body.get("stream_include_usage") == "true":
+        usage = {"prompt_tokens": 999, "completion_tokens": total, "total_tokens": 999 + total}
+        yield {**chunk, "choices": [], "usage": usage}
+
+
+def whole_transcription(events: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the transcription in one piece whose chunks these are."""
+    return {"text": "x" * len(events), "usage": {"type": "duration", "seconds": 1}}
+
+
+def form_of(body: bytes, content_type: str) -> dict[str, Any]:
+    """Return the fields of a form (RFC 7578), as the standard library's reader of mail finds them; files are bytes."""
+    mail = email.message_from_bytes(b"Content-Type: %b\r\n\r\n%b" % (content_type.encode(), body))
+    found: dict[str, Any] = {}
+    for part in mail.get_payload():
+        assert isinstance(part, email.message.Message)
+        said = part.get_payload(decode=True)
+        assert isinstance(said, bytes)
+        name = str(part.get_param("name", header="content-disposition"))
+        found[name] = said if part.get_filename() else said.decode()
+    return found
+
+
 def whole_message(events: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the message in one piece whose events these are."""
     blocks = [event["content_block"] for event in events if event["type"] == "content_block_start"]
@@ -131,12 +173,15 @@ def whole_response(events: list[dict[str, Any]]) -> dict[str, Any]:
 STREAMED = {
     "/v1/responses": (response_events, whole_response),
     "/v1/messages": (message_events, whole_message),
+    "/v1/audio/transcriptions": (transcription_events, whole_transcription),
 }
 PATHS = frozenset({*SHAPES, *STREAMED})
 
 
 def is_token(event: dict[str, Any]) -> bool:
     """Return whether a token goes out with an event: the others come with the one behind or before them."""
+    if "type" not in event:
+        return bool(event.get("choices"))
     if event["type"].startswith("content_block"):
         kind = (event.get("delta") or event.get("content_block") or {}).get("type")
         return kind in ("text_delta", "thinking_delta", "input_json_delta", "tool_use")
@@ -148,7 +193,7 @@ async def write_streamed(
 ) -> None:
     """Write a response or a message as a stream, or in one piece."""
     events_of, whole_of = STREAMED[path]
-    if not body.get("stream"):
+    if str(body.get("stream")).lower() != "true":
         said = json.dumps(whole_of(list(events_of(body, **how)))).encode()
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(said), said))
         await writer.drain()
@@ -158,7 +203,8 @@ async def write_streamed(
     for event in events_of(body, **how):
         await asyncio.sleep(0.0 if not is_token(event) else itl_s if number_sent else ttft_s)
         number_sent += is_token(event)
-        piece = f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
+        name = f"event: {event['type']}\n" if "type" in event else ""
+        piece = f"{name}data: {json.dumps(event)}\n\n".encode()
         writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
         await writer.drain()
     writer.write(b"0\r\n\r\n")

@@ -182,7 +182,7 @@ class FakeServer:
                 at_ns=time.monotonic_ns(),
                 path=path,
                 headers=headers,
-                body=json.loads(body),
+                body=_asked(headers, body),
                 connection_use=sum(each.connection == connection for each in self.requests),
             )
             self.requests.append(received)
@@ -287,6 +287,12 @@ class FakeServer:
             else:
                 pieces += [word[:4], word[4:]] if split and len(word) > 6 else [word]
         return [zlib.crc32(piece.encode()) % 1000 + 10 for piece in pieces]
+
+
+def _asked(headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
+    """Return the fields of a request, JSON or a form."""
+    kind = headers.get("content-type", "")
+    return kind_answers.form_of(body, kind) if kind.startswith("multipart") else dict(json.loads(body))
 
 
 class Answering:

@@ -6,10 +6,18 @@ import json
 import random
 from dataclasses import dataclass
 
-PATHS = (
+POSTED = (
     *("/v1/completions", "/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"),
-    *("/v1/completions/render", "/v1/models/vtwin", "/v1/models/%FF%00", "/v1/models", "/load", "/metrics"),
+    *(
+        "/v1/completions/render",
+        "/v1/responses",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
+        "/v1/audio/transcriptions",
+    ),
+    *("/v1/embeddings", "/pooling", "/classify", "/v1/rerank", "/score"),
 )
+PATHS = (*POSTED, "/v1/models/vtwin", "/v1/models/%FF%00", "/v1/models", "/load", "/metrics")
 
 HEADERS = (
     *("X-Session-Id", "X-Request-Id", "x-gateway-inference-objective", "x-gateway-inference-fairness-id"),
@@ -37,6 +45,7 @@ ODD = (
     *("", "a", "a b c", "\ud800", "é", "\x00", "x" * 5000, "json_object", [], {}, [[]], [None], [1, "a"]),
     *([1, 2, 3], [[1], [2, 3]], ["a", "b"], [2**60], [-1], ["a"] * 400, {"type": "json_object"}, {"a": {}}),
     *([{"role": "user", "content": "hi"}], [{"role": "\udfff", "content": None}], [{"role": 1}], [{}]),
+    *([{"role": "user", "content": [{"type": "image", "source": {"type": "base64"}}, 5]}], {"format": {}}),
     *({"include_usage": 1}, {"include_usage": True}, [{"role": "user", "content": [{"text": "x"}]}]),
 )
 
@@ -44,6 +53,8 @@ KEYS = (
     *("prompt", "messages", "max_tokens", "max_completion_tokens", "min_tokens", "stream", "stream_options"),
     *("stop", "ignore_eos", "priority", "cache_salt", "model", "n", "best_of", "echo", "logprobs", "suffix"),
     *("response_format", "structured_outputs", "return_token_ids", "tokens", "tools", "temperature"),
+    *("input", "instructions", "max_output_tokens", "text", "system", "stop_sequences", "output_config"),
+    *("query", "documents", "text_1", "text_2", "top_n", "encoding_format", "dimensions"),
 )
 
 
@@ -79,11 +90,17 @@ def _body(rng: random.Random) -> bytes:
         return rng.choice((b"[", b'{"prompt":', b'{"a":')) * rng.choice((1, 900, 5000, 60_000))
     if kind == 1:
         return rng.randbytes(rng.choice((0, 1, 40, 3000)))
-    fields = {
+    fields: dict[str, object] = {
         "prompt": "a b",
         "messages": [{"role": "user", "content": "a"}],
         "tokens": [97],
         "max_tokens": 3,
+        "input": "a",
+        "query": "q",
+        "documents": ["a", "b"],
+        "text_1": "a",
+        "text_2": ["a"],
+        "dimensions": 4,
     }
     for key in rng.sample(KEYS, rng.randrange(5)):
         fields[key] = rng.choice(ODD)

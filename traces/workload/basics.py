@@ -6,7 +6,16 @@ from typing import Final, Literal
 
 ArrivalProcess = Literal["poisson", "constant", "gamma", "weibull"]
 Api = Literal[
-    "completions", "chat", "responses", "messages", "embeddings", "pooling", "classify", "rerank", "score"
+    "completions",
+    "chat",
+    "responses",
+    "messages",
+    "transcriptions",
+    "embeddings",
+    "pooling",
+    "classify",
+    "rerank",
+    "score",
 ]  # observe.senders.request_kinds has an entry for each
 
 DEFAULT_SEED: Final = 42

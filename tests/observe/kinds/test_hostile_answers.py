@@ -51,6 +51,7 @@ WORDS = st.sampled_from(
             "response.failed",
             "error",
         ),
+        *("transcript.text.delta", "transcript.text.done", "duration"),
         *("content_block_delta", "content_block_start", "message_start", "message_delta", "message"),
         *("text_delta", "thinking_delta", "input_json_delta", "thinking", "tool_use", "max_tokens"),
         *("response.function_call_arguments.delta", "response", "function_call", "failed", "incomplete", "x"),

@@ -13,6 +13,7 @@ from tests.observe.servers import Behaviour, FakeServer, serving_in_thread
 from traces import read_trace
 
 LOAD = ("--rate", "400", "--num-requests", "6", "--prompt-tokens", "20")
+SOUNDS = ("--api", "transcriptions", "--audio-seconds", "0.01")
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 
 
@@ -69,8 +70,12 @@ def test_a_sweep_of_embeddings_has_a_row_for_each_load(
             ("--api", "pooling", "--tools", "TOOLS"),
             "--tools: got --api pooling, expected chat, responses or messages",
         ),
-        (("--audio-seconds", "0.04"), "--audio-seconds: needs --api chat"),
-        (("--api", "messages", "--image-side", "28"), "--image-side: needs --api chat"),
+        (("--audio-seconds", "0.04"), "--audio-seconds: needs --api chat or transcriptions"),
+        (("--api", "transcriptions"), "--api transcriptions: needs --audio-seconds"),
+        ((*SOUNDS, "--guided", "SCHEMA"), "--guided: cannot be combined with --api transcriptions"),
+        ((*SOUNDS, "--class-priority"), "--class-priority: got --api transcriptions, which has no"),
+        (("--api", "messages", "--video-frames", "4"), "--video-frames: needs --api chat"),
+        (("--image-side", "28"), "--image-side: needs --api chat or responses or messages"),
         (("--api", "chat", "--video-frames", "4"), "--video-frames: needs --image-side"),
         (("--api", "chat", "--audio-seconds", "30"), "--audio-seconds"),
         (("--api", "messages", "--class-priority"), "--class-priority: got --api messages, which has no"),
@@ -97,7 +102,12 @@ def test_what_an_api_has_not_is_refused_before_anything_is_sent(
     said: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    files = {"TOOLS": [TOOL], "EMPTY": [], "NAMELESS": [{"type": "function"}]}
+    files: dict[str, object] = {
+        "TOOLS": [TOOL],
+        "SCHEMA": {"type": "object"},
+        "EMPTY": [],
+        "NAMELESS": [{"type": "function"}],
+    }
     for name, tools in files.items():
         (tmp_path / name).write_text(json.dumps(tools))
     before = len(server.asked)

@@ -41,6 +41,8 @@ NO_ANSWERS: dict[str, tuple[str, Api, str]] = {
     "an error in place of a response": ("status 500", "responses", "HTTP 500"),
     "a message that fails half-way": ("error event", "messages", "engine died"),
     "an error in place of a message": ("status 500", "messages", "HTTP 500"),
+    "a transcription that fails half-way": ("error event", "transcriptions", "engine died"),
+    "an error in place of a transcription": ("status 500", "transcriptions", "HTTP 500"),
 }
 """What a server may send in place of an answer of each kind, and what the row says."""
 
@@ -90,7 +92,13 @@ async def test_what_is_no_answer_is_a_failed_request(name: str) -> None:
     fault, api, said = NO_ANSWERS[name]
     behaviour = Behaviour(fault=fault, fault_on=frozenset({1}), tokenize=True)  # type: ignore[arg-type]  # one of its faults
     async with serving(behaviour) as server:
-        how = {"num_inputs": 3} if not KINDS[api].generates else {}
+        how = (
+            {"num_inputs": 3}
+            if not KINDS[api].generates
+            else {"audio_seconds": 0.01}
+            if KINDS[api].is_sound
+            else {}
+        )
         seen = await observed(server, workload(every(1000, 3)), api=api, **how)
     assert statuses(seen.trace) == ["ok", "error", "ok"]
     assert said in only_error(seen.trace)

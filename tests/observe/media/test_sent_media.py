@@ -25,6 +25,7 @@ from observe.plan.send_plan import SendPlan, make_plan
 from tests.observe.servers import Behaviour, observed, serving
 from tests.observe.workloads import every, statuses, workload
 from traces import ConfigError, Trace, TraceError
+from traces.workload import Api
 
 SIDE = 28
 WORDS = WordPrompts(
@@ -135,6 +136,31 @@ async def test_a_server_that_counts_fewer_tokens_leaves_a_trace_that_can_be_read
     assert seen.trace.column("server_input_tokens").tolist() == [36 + counted]
     assert seen.trace.column("images").tolist() == ([pd.NA] if placed is None else [placed])
     assert seen.trace.column("image_tokens").tolist() == [64]
+
+
+@pytest.mark.parametrize("api", ["responses", "messages"])
+async def test_an_image_is_sent_as_each_api_has_it(api: Api) -> None:
+    trace = workload(every(1000, 2), input_tokens=100).with_columns(image_tokens=[64, None])
+    async with serving(Behaviour(tokenize=True)) as server:
+        seen = await observed(server, trace, api=api, image_side=SIDE)
+        holder = "input" if api == "responses" else "messages"
+        sent = [request.body[holder][0]["content"] for request in server.requests[-2:]]
+    assert statuses(seen.trace) == ["ok", "ok"]
+    (text, image), plain = sorted(sent, key=lambda content: isinstance(content, str))
+    assert isinstance(plain, str)
+    if api == "responses":
+        assert (text["type"], image["type"], image["detail"]) == ("input_text", "input_image", "auto")
+        kind, _, data = image["image_url"].partition(";base64,")
+        assert kind == "data:image/png"
+    else:
+        assert (text["type"], image["type"]) == ("text", "image")
+        source = image["source"]
+        assert (source["type"], source["media_type"]) == ("base64", "image/png")
+        data = source["data"]
+    picture = pytest.importorskip("PIL.Image", reason="the extra images is not installed")
+    with picture.open(io.BytesIO(base64.b64decode(data, validate=True))) as drawn:
+        assert drawn.size == (8 * SIDE, 8 * SIDE)
+    assert len(text["text"].split()) < 40 < len(plain.split())
 
 
 def test_the_library_is_asked_for_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

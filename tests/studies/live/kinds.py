@@ -1,6 +1,7 @@
 """Other requests than completions, sent by ``vtwin observe`` to a real vLLM: what it answers, and what is recorded.
 
-A part of ``make live``; results in vtwin-live/. Answers, reasoning, embeddings and classes have a server each.
+A part of ``make live``; results in vtwin-live/. Answers, reasoning, embeddings, transcriptions and classes have a
+server each.
 """
 
 from __future__ import annotations
@@ -88,6 +89,10 @@ SERVERS: dict[str, tuple[tuple[str, ...], tuple[Kind, ...]]] = {
             Kind("ranks of embeddings", ("--api", "rerank", "--batch-inputs", "4")),
         ),
     ),
+    "transcribe": (
+        ("--max-model-len", "448"),
+        (Kind("transcriptions", ("--api", "transcriptions", "--audio-seconds", "0.02")),),
+    ),
     "classify": (
         (*POOLING, "--convert", "classify"),
         (Kind("classes", ("--api", "classify", "--batch-inputs", "4")),),
@@ -102,6 +107,30 @@ def thinking(place: Installation) -> Installation:
     if not (model / "config.json").exists():
         call(place.python, "-c", THINKING, str(place.model), str(model))
     return replace(place, model=model)
+
+
+def listening(place: Installation) -> tuple[Installation, dict[str, str]]:
+    """Return the installation with a Whisper, made where it is missing, and the environment of what reads its sounds.
+
+    vLLM reads them by packages of its extra ``audio``, which are installed beside it.
+    """
+    model, libraries = place.model.with_name("tiny-whisper"), place.model.with_name("audio-libraries")
+    if not (model / "config.json").exists():
+        call(place.python, str(Path(__file__).with_name("make_whisper.py")), str(model))
+    if not libraries.exists():
+        call(
+            place.python,
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "--no-deps",
+            "--target",
+            str(libraries),
+            "soundfile",
+            "av",
+        )
+    return replace(place, model=model), {"PYTHONPATH": str(libraries)}
 
 
 def observed(url: str, kind: Kind, *, tools: Path) -> dict[str, Any]:
@@ -131,7 +160,11 @@ def main(only: str = typer.Option("", help="One server of these alone.")) -> Non
     for name, (flags, kinds) in SERVERS.items():
         if only in ("", name):
             model = thinking(place) if name == "reasoning" else place
-            with serving(model, log=OUTPUT / f"kinds-{name}.log", flags=flags) as url:
+            environment: dict[str, str] = {}
+            if name == "transcribe":
+                model, environment = listening(place)
+            log = OUTPUT / f"kinds-{name}.log"
+            with serving(model, log=log, flags=flags, environment=environment) as url:
                 found |= {kind.name: observed(url, kind, tools=tools) for kind in kinds}
     (OUTPUT / "kinds.json").write_text(json.dumps({"vllm": VLLM, "kinds": found}, indent=1))
     for name, document in found.items():

@@ -18,6 +18,7 @@ from replay.capacity.page import curve_pictures
 from replay.capacity.question import asked_capacity, drawn
 from replay.capacity.text import why_none
 from replay.explore.build_twin import build_form, built
+from replay.explore.interval_rows import with_intervals
 from replay.explore.knobs import MOST_TURNED, PageStart, form_of, turned
 from replay.explore.shown_pictures import documents_of
 from replay.model.prices import ServerPrices, list_price_notes, list_prices_per_hour, read_server_prices
@@ -159,7 +160,8 @@ class StateAnswers:
     def _column(self, run: Run) -> dict[str, str]:
         """Return a run's figures by their names, as the table of several variants has them."""
         variant = Variant(settings={}, varied={}, twin=run.twin, trace=run.plan.asked)
-        return columns_of([result_of(run, variant, prices=self.prices)])[0]
+        column = columns_of([result_of(run, variant, prices=self.prices)])[0]
+        return with_intervals(column, run.summary)
 
     def further(self, state: Mapping[str, str]) -> Iterator[Message | None]:
         """Yield what follows a turn by itself: the curve over rates, a longer run, the capacity with its interval.
@@ -167,10 +169,11 @@ class StateAnswers:
         Where a load has none of them, a curve without figures says why.
         """
         asked = turned(self.begin, state)
-        if not has_rate(asked):
-            return
         twin = asked.twin()
         yield None
+        if not has_rate(asked):
+            yield from self._longer(asked, twin)
+            return
         try:
             yield from _curve(asked, twin)
             if (
@@ -186,9 +189,9 @@ class StateAnswers:
             yield {"kind": "curve", "figures": [], "capacity": "", "fault": str(error), "is_rough": False}
 
     def _longer(self, asked: AskedRun, twin: TwinConfig) -> Iterator[Message | None]:
-        """Yield the figures of a longer run, where the load is drawn and the fleet is no large one."""
-        number = sum(pool.instances for pool in twin.cluster.pools)
-        if asked.workload.trace is not None or number > MOST_LONGER:
+        """Yield the figures of a longer run, where the load is drawn, can be longer, and the fleet is no large one."""
+        number, load = sum(pool.instances for pool in twin.cluster.pools), asked.workload
+        if any(each is not None for each in (load.trace, load.batch, load.stages)) or number > MOST_LONGER:
             return
         longer = asked.sharper(SHARPER)
         run = longer.run(twin)

@@ -3,7 +3,7 @@
 // All text that comes from elsewhere is put in as text, never as markup.
 
 const MOST_PINS = 6;
-const MAIN_ROWS = new Set(["requests", "failed", "requests/s", "output tokens/s", "TTFT p50", "TTFT p99", "TPOT p99", "E2E p99", "  pace band, TTFT", "  of 1M output tokens", "cost", "KV at most", "prefix hits", "within SLO", "queue waits for", "verdict"]);
+const MAIN_ROWS = new Set(["requests", "failed", "requests/s", "output tokens/s", "TTFT p50", "  p50 within, TTFT", "TTFT p99", "  p99 within, TTFT", "TPOT p99", "  p99 within, TPOT", "E2E p99", "  p99 within, E2E", "  pace band, TTFT", "  of 1M output tokens", "cost", "KV at most", "prefix hits", "within SLO", "queue waits for", "verdict"]);
 const SLIDER = 200; // steps of a slider
 const HOLDS_MS = 200; // while an answer is on its way, further turns wait for it, at most so long
 const byId = (id) => document.getElementById(id);

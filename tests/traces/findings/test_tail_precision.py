@@ -83,6 +83,26 @@ def test_where_p99_has_no_upper_end_p90_has_an_interval_that_holds(load: float, 
     assert [name for name, _ in rows] == ["p99 within", "p90 within", ""]
 
 
+@pytest.mark.parametrize(
+    ("load", "n", "least"), [(0.3, 200, 88), (0.5, 3000, 88), (0.8, 20_000, 88), (0.8, 600, 74)]
+)
+def test_the_median_s_interval_holds_as_often_as_it_says(load: float, n: int, least: int) -> None:
+    true = np.log(2) * load / (1 - load)
+    rng = np.random.default_rng(13)
+    found = [known(sojourns(n, load, rng)) for _ in range(100)]
+    ends = [(each["p50_low"], each["p50_high"]) for each in found]
+    held = sum(low <= true <= high for low, high in ends if low is not None and high is not None)
+    assert least <= held <= 99
+
+
+def test_a_run_knows_tpot_in_its_document_and_tells_it_in_no_row() -> None:
+    values = np.random.default_rng(1).exponential(100, 40)
+    sent = [1_000_000 * row for row in range(40)]
+    found = precision_of(answers(*[[at] for at in sent], send_time_us=sent), {**LATENCIES, "tpot_us": values})
+    assert found["tpot_us"] == tail_precision(values)
+    assert "TPOT" not in precision_rows(found)[0][1]
+
+
 def test_as_many_requests_as_are_asked_for_know_it_within_five_percent() -> None:
     rng = np.random.default_rng(3)
     asked = np.median([known(sojourns(20_000, 0.5, rng))["num_for_5_percent"] for _ in range(20)])  # type: ignore[arg-type]
@@ -205,11 +225,11 @@ def test_the_interval_of_gaps_is_from_the_percentiles_of_batches() -> None:
     assert precision_of(answers(*without, send_time_us=sent), LATENCIES)["itl_us"] is None
 
 
-LATENCIES = {"ttft_us": np.zeros(40), "e2e_us": np.zeros(40)}
+LATENCIES = {name: np.zeros(40) for name in ("ttft_us", "tpot_us", "e2e_us")}
 
 
 def test_the_rows_say_what_it_takes_only_where_an_interval_is_wide() -> None:
-    more = {"num_effective": None, "p90_low": None, "p90_high": None}
+    more = {"num_effective": None, "p90_low": None, "p90_high": None, "p50_low": None, "p50_high": None}
     narrow = TailPrecision(n=100, p99=100_000, low=95_000, high=105_000, num_for_5_percent=70, **more)  # type: ignore[typeddict-item] # the same keys
     wide = TailPrecision(n=100, p99=100_000, low=94_000, high=105_000, num_for_5_percent=1_200, **more)  # type: ignore[typeddict-item] # the same keys
     assert precision_rows({"ttft_us": narrow}) == [("p99 within", "TTFT 95 to 105 ms")]

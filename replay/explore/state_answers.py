@@ -19,7 +19,7 @@ from replay.capacity.question import asked_capacity, drawn
 from replay.capacity.text import why_none
 from replay.explore.build_twin import build_form, built
 from replay.explore.interval_rows import with_intervals
-from replay.explore.knobs import MOST_TURNED, PageStart, form_of, turned
+from replay.explore.knobs import MOST_TURNED, PageStart, form_of, shares_of, turned
 from replay.explore.shown_pictures import documents_of
 from replay.model.prices import ServerPrices, list_price_notes, list_prices_per_hour, read_server_prices
 from replay.profiles.known_errors import known_error_of
@@ -64,7 +64,8 @@ class StateAnswers:
         trace = self._asked.load(twin)
         table = trace.table
         has_sessions = "session_id" in table and bool(trace.cells("session_id").is_known.any())
-        return PageStart(asked=self._asked, twin=twin, has_sessions=has_sessions)
+        shares = shares_of(self._asked.workload)
+        return PageStart(asked=self._asked, twin=twin, has_sessions=has_sessions, shares=shares)
 
     @cached_property
     def prices(self) -> ServerPrices:

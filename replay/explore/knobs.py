@@ -458,6 +458,11 @@ def turned(begin: PageStart, state: Mapping[str, str]) -> AskedRun:
     return replace(asked, slo=",".join(said) or None)
 
 
+def values_of(begin: PageStart, state: Mapping[str, str]) -> dict[str, str]:
+    """Return every knob's value in a state, as text."""
+    return {name: state.get(name, each.begins(begin)) for name, each in knobs_of(begin).items()}
+
+
 def at_fault(message: str) -> str:
     """Return the name of the knob that a fault is about, "" where it is about none of them."""
     place = message.partition(":")[0].strip()

@@ -45,8 +45,11 @@ def load_config(
     allows_cluster: bool = True,
     settings: Sequence[Setting | str] = (),
     learned: Sequence[Setting] = (),
+    text: str | None = None,
 ) -> TwinConfig:
     """Return the configuration of the TWIN.yaml at ``path``; ``defaults`` is a defaults file to search first.
+
+    ``text``: what would stand there, of a twin that is in no file yet.
 
     ``settings``: keys in place of the file's own, or in addition; as text: ``"engine.max_num_seqs=64"``. ``learned``:
     values that the server reports for keys that the file leaves open: other values are derived from them, but they do
@@ -58,8 +61,9 @@ def load_config(
     Raises ConfigError, one line with file and line number, at the first thing that is wrong.
     """
     path = Path(path)
-    check_twin_file(path)
-    root = read_section(path)
+    if text is None:
+        check_twin_file(path)
+    root = read_section(path) if text is None else section_of_text(text, file=str(path))
     if not root.nodes and not settings:
         raise ConfigError(f"file: got nothing in it, expected a TWIN.yaml ({path})")
     root = overlaid(root, learned) if learned else root

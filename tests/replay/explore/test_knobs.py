@@ -114,7 +114,7 @@ def test_each_class_has_its_share(tmp_path: Path) -> None:
     assert (shown["share_critical"]["begins"], shown["share_batch"]["begins"]) == ("0.7", "0.3")
     assert not {"prompt_tokens", "share_chat"} & shown.keys()
     asked = turned(begin, {"share_batch": "2.1"})
-    assert asked.command().endswith("--shares batch=2.1 --rate 12 --num-requests 300 --slo ttft=500ms")
+    assert asked.command().endswith("--rate 12 --shares batch=2.1 --num-requests 300 --slo ttft=500ms")
     classes = asked.run().summary["groups"]["by_column"]["slo_class"]
     assert {name: each["num_requests"] / 300 for name, each in classes.items()} == pytest.approx(
         {"critical": 0.25, "batch": 0.75}, abs=0.08

@@ -316,7 +316,7 @@ function showVariants() {
   };
   const said = new Set(shown.flatMap(([, answer]) => Object.keys(answer.state)).filter((name) => !name.startsWith(OF_BUILT)));
   const turned = [...new Set([...knobs.map((knob) => knob.name), ...said])].filter((name) => said.has(name));
-  const rows = [...new Set(shown.flatMap(([, answer]) => Object.keys(answer.column)))];
+  const rows = [...new Set(shown.map(([, answer]) => Object.keys(answer.column)).sort((a, b) => b.length - a.length).flat())];
   const few = rows.filter((name) => byId("all-rows").checked || MAIN_ROWS.has(name));
   const body = shown.some(([, answer]) => answer.built !== null) ? [row("twin", (answer) => answer.twin)] : [];
   body.push(...turned.map((name) => row(name, (answer) => answer.values[name])));
@@ -493,7 +493,8 @@ function lookAt(values) {
   state = { ...Object.fromEntries(kept), ...values };
   writeLink(true);
   begin();
-  byId("answer").focus();
+  byId("answer").focus({ preventScroll: true });
+  scrollTo(0, 0);
 }
 
 function showBuildFault(message) {

@@ -17,6 +17,7 @@ from traces.findings.tail_precision import (
     _rounded_up,
     _times_scattered,
     _up_to,
+    _worth_of_median,
     num_effective,
     precision_of,
     tail_precision,
@@ -109,6 +110,21 @@ def test_a_median_that_drifts_is_known_less_well_than_one_of_mixed_values() -> N
     wide, narrow = ((each["p50_low"], each["p50_high"]) for each in (known(drifts), known(mixed)))
     assert None not in (*wide, *narrow)
     assert wide[0] < narrow[0] < narrow[1] < wide[1]  # type: ignore[operator] # neither is None
+
+
+def test_batches_that_follow_each_other_alike_are_worth_less_for_a_median() -> None:
+    """Of a wave as long as the run, a batch says most of what the next one says."""
+    rng = np.random.default_rng(4)
+    independent = rng.exponential(1, 4000)
+    wave = independent + 3 * np.sin(np.linspace(0, 2 * np.pi, 4000))
+    for values, least, most in ((independent, 0.5, 1.0), (wave, 0.05, 0.15)):
+        ordered = np.sort(values)
+        share = _worth_of_median(values, ordered) / num_effective(values, ordered, tail=0.5)
+        means = np.array([(part > ordered[2000]).mean() for part in np.split(values, 20)])
+        apart = means - means.mean()
+        r = min(max(float((apart[1:] * apart[:-1]).sum() / (apart**2).sum()) + 1 / 20, 0.0), 0.9)
+        assert share == pytest.approx((1 - r) / (1 + r))
+        assert least <= share <= most
 
 
 def test_a_run_knows_tpot_in_its_document_and_tells_it_in_no_row() -> None:

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from traces.findings.tail_precision import Precision as Precision
     from traces.findings.tail_precision import TailPrecision as TailPrecision
     from traces.findings.tail_precision import fewest_beyond as fewest_beyond
+    from traces.findings.tail_precision import interval_text as interval_text
     from traces.findings.tail_precision import num_effective as num_effective
     from traces.findings.tail_precision import precision_of as precision_of
     from traces.findings.tail_precision import precision_rows as precision_rows
@@ -190,7 +191,7 @@ _HOMES = homes_of(
         "traces.findings.same_requests": "same_requests",
         "traces.findings.saturation": "Saturation saturation_of",
         "traces.findings.tail_precision": (
-            "fewest_beyond NUM_BATCHES num_effective Precision precision_of precision_rows TailPrecision"
+            "fewest_beyond interval_text NUM_BATCHES num_effective Precision precision_of precision_rows TailPrecision"
         ),
         "traces.header": (
             "ClientInfo ClosedLoop CounterReading Header header_yaml Network PowerInfo ProbeInfo ProcessInfo "

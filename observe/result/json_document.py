@@ -224,7 +224,7 @@ def ttfo_us(trace: Trace) -> Floats:
 
 def _precision(trace: Trace, metrics: pd.DataFrame) -> Precision:
     """Return how well the 99th percentiles are known."""
-    latencies = {name: metrics[name].to_numpy(dtype=np.float64) for name in ("ttft_us", "e2e_us")}
+    latencies = {name: metrics[name].to_numpy(dtype=np.float64) for name in ("ttft_us", "tpot_us", "e2e_us")}
     return precision_of(trace, latencies)
 
 

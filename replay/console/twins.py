@@ -46,11 +46,12 @@ def load_twins(
     routing: str | None = None,
     anyway: bool = False,
     base: bool = False,
+    text: str | None = None,
 ) -> list[tuple[tuple[Setting, ...], TwinConfig]]:
     """Return a configuration for every combination of ``--set`` values, with its notes printed once.
 
-    ``base``: also the file as it is, first. Raises ConfigError, also where vLLM would not start the model on its GPU,
-    unless ``anyway``.
+    ``base``: also the file as it is, first. ``text``: in place of the file's. Raises ConfigError, also where vLLM would
+    not start the model on its GPU, unless ``anyway``.
     """
     from replay.twin.config_read import load_config
     from replay.twin.keys.overlay import Setting, notes_of_variants, parse_settings, variants_of
@@ -68,7 +69,7 @@ def load_twins(
             first.append(Setting("cluster.instances", str(instances)))
         if routing is not None and any(key.startswith("cluster.routing.") for key in keys):
             first.append(Setting("cluster.routing.policy", routing))
-        twin = load_config(config, defaults=defaults, settings=[*first, *each])
+        twin = load_config(config, defaults=defaults, settings=[*first, *each], text=text)
         if not anyway:
             check_starts(twin)
         found.append((each, with_cluster(twin, instances=instances, routing=routing)))

@@ -25,7 +25,10 @@ KEPT_LOADS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedRun:
-    """A run as the options of ``vtwin run`` say it. ``settings``: keys of TWIN.yaml and their values."""
+    """A run as the options of ``vtwin run`` say it. ``settings``: keys of TWIN.yaml and their values.
+
+    ``built``: what stands in ``config`` once somebody saves it there: a twin that the page's form made; None: a file.
+    """
 
     config: Path
     workload: WorkloadOptions
@@ -36,6 +39,7 @@ class AskedRun:
     slo: str | None = None
     anyway: bool = False
     defaults: Path | None = None
+    built: str | None = None
 
     def words(self) -> list[str]:
         """Return the command."""
@@ -65,6 +69,7 @@ class AskedRun:
             instances=self.instances,
             routing=self.routing,
             anyway=self.anyway,
+            text=self.built,
         )
         if len(found) > 1:
             raise ConfigError(

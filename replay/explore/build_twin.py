@@ -36,7 +36,8 @@ OF_A_FIT = ("latency.table", "latency.tiles", "cluster.lockstep")
 SCALARS = ("integer", "boolean", "fraction", "number", "choice", "text", "decimal")
 _PLAIN = re.compile(r"[-+]?[0-9][0-9_.eE+-]*|true|false")
 LONGEST = 300
-FILE = Path("twin.yaml")
+FILE = Path("built.yaml")
+"""What it is to be saved as."""
 KNOWN = {
     "hardware.gpu": lambda: [each.name for each in shipped_gpus()],
     "latency.model_config": shipped_models,

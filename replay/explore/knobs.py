@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from lazy_dataclasses import dataclass, replace
+from lazy_dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from replay.explore.asked_run import AskedRun
@@ -16,17 +16,21 @@ from replay.model.shipped_models import shipped_models
 from replay.twin.config_keys import all_keys
 from replay.twin.keys.cluster_keys import OWN_FUNCTION
 from traces import ConfigError, parse_slo
-from traces.workload import drawn_lengths
+from traces.workload import drawn_lengths, parse_shares, share_groups, workload_from_options
 
 if TYPE_CHECKING:
     from replay.twin.keys.key import Key
     from replay.twin.twin_config import TwinConfig
-    from traces.workload import Gaussian
+    from traces.workload import Gaussian, WorkloadOptions
 
 Kind = Literal["number", "integer", "choice", "switch"]
-Place = Literal["workload", "sessions", "key", "option", "slo"]
+Place = Literal["workload", "sessions", "key", "option", "slo", "share"]
 
 MOST_INSTANCES = 256
+MOST_SHARES = 8
+"""Service classes, tenants or clients of which the page has the share of each."""
+SHARE = "share_"
+"""What the name of such a knob begins with."""
 MOST_TURNED = 20_000
 """Requests of a turn; more of them are simulated behind it, by themselves."""
 
@@ -35,12 +39,14 @@ MOST_TURNED = 20_000
 class PageStart:
     """What the page begins with: the run that its command line asks for, and its twin.
 
-    ``has_sessions``: whether requests of the load belong to sessions.
+    ``has_sessions``: whether requests of the load belong to sessions. ``shares``: the rate fractions that can be
+    others, by service class, tenant or client, {} for none.
     """
 
     asked: AskedRun
     twin: TwinConfig
     has_sessions: bool
+    shares: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,7 +360,46 @@ KNOBS: tuple[Knob, ...] = (
 
 def knobs_of(begin: PageStart) -> dict[str, Knob]:
     """Return the knobs that the page has, by name."""
-    return {each.name: each for each in KNOBS if each.is_there(begin)}
+    own = [each for each in KNOBS if each.is_there(begin)]
+    of_load = sum(each.group == "Load" for each in own)  # which stand first
+    return {each.name: each for each in (*own[:of_load], *_share_knobs(begin), *own[of_load:])}
+
+
+def _share_knobs(begin: PageStart) -> list[Knob]:
+    """Return a knob for each service class, tenant or client that has a share of the load."""
+    return [
+        Knob(
+            name=f"{SHARE}{name}",
+            label=f"Share of {name}",
+            group="Shares of the load",
+            place="share",
+            at=name,
+            kind="number",
+            least=0.001,
+            most=1_000,
+            of_begin=lambda begin, name=name: f"{begin.shares[name]:g}",  # type: ignore[misc] # bound at once
+            meaning="In proportion to the others.",
+        )
+        for name in begin.shares
+    ]
+
+
+def shares_of(workload: WorkloadOptions) -> dict[str, float]:
+    """Return the shares that the page has knobs for: of service classes, else tenants, else clients, where several.
+
+    Their names mean the same in ``--shares``. Raises ConfigError.
+    """
+    if workload.workload is None:
+        return {}
+    said = parse_shares(workload.shares).keys() if workload.shares else set[str]()
+    before: set[str] = set()
+    for group in share_groups(workload_from_options(workload)).values():
+        can_be_said = all(name == name.strip() and "," not in name for name in group)
+        is_first = not before & group.keys()  # a name is looked up among classes first
+        if 1 < len(group) <= MOST_SHARES and can_be_said and is_first and said <= group.keys():
+            return group
+        before |= group.keys()
+    return {}
 
 
 def form_of(begin: PageStart) -> list[dict[str, object]]:
@@ -413,9 +458,16 @@ def turned(begin: PageStart, state: Mapping[str, str]) -> AskedRun:
     return replace(asked, slo=",".join(said) or None)
 
 
+def values_of(begin: PageStart, state: Mapping[str, str]) -> dict[str, str]:
+    """Return every knob's value in a state, as text."""
+    return {name: state.get(name, each.begins(begin)) for name, each in knobs_of(begin).items()}
+
+
 def at_fault(message: str) -> str:
     """Return the name of the knob that a fault is about, "" where it is about none of them."""
     place = message.partition(":")[0].strip()
+    if place.startswith((SHARE, "--shares ")):
+        return f"{SHARE}{place.removeprefix('--shares ').removeprefix(SHARE)}"
     key = place.partition(" ")[0]  # engine.max_num_batched_tokens 2048: …
     for each in KNOBS:
         if place == f"--slo {each.at}" or key in (each.name, each.at, f"--{each.at.replace('_', '-')}"):
@@ -429,6 +481,10 @@ def _put(asked: AskedRun, knob: Knob, value: Any) -> AskedRun:  # noqa: ANN401 -
     if knob.place == "sessions":
         given: Any = str(value) if knob.kind == "integer" else value
         return replace(asked, sessions=replace(asked.sessions, **{knob.at: given}))
+    if knob.place == "share":
+        said = parse_shares(asked.workload.shares) if asked.workload.shares else {}
+        text = ",".join(f"{name}={share:g}" for name, share in {**said, knob.at: value}.items())
+        return replace(asked, workload=replace(asked.workload, shares=text))
     if knob.place == "key":
         others = tuple(each for each in asked.settings if each[0] != knob.at)
         return replace(asked, settings=(*others, (knob.at, _text(value))))

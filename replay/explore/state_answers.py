@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +17,9 @@ import numpy as np
 from replay.capacity.page import curve_pictures
 from replay.capacity.question import asked_capacity, drawn
 from replay.capacity.text import why_none
-from replay.explore.build_twin import build_form, built
-from replay.explore.knobs import MOST_TURNED, PageStart, form_of, turned
+from replay.explore.build_twin import FILE, build_form, built, twin_text
+from replay.explore.interval_rows import with_intervals
+from replay.explore.knobs import MOST_TURNED, PageStart, form_of, shares_of, turned, values_of
 from replay.explore.shown_pictures import documents_of
 from replay.model.prices import ServerPrices, list_price_notes, list_prices_per_hour, read_server_prices
 from replay.profiles.known_errors import known_error_of
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
 Message = dict[str, object]
 SHARPER = 100_000
 """Requests of the run that follows a turn."""
+OF_BUILT = "twin."
+"""What the names begin with that a state has of a twin that the form made."""
+KEPT_BUILT = 8
+"""Twins of the form that are kept read."""
 SHARES = (0.1, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
 """Of the rate in hand: rates of the curve where no limit says how far it should go."""
 
@@ -59,11 +64,24 @@ class StateAnswers:
     @cached_property
     def begin(self) -> PageStart:
         """What the page begins with. Raises ConfigError and TraceError."""
-        twin = self._asked.twin()
-        trace = self._asked.load(twin)
-        table = trace.table
-        has_sessions = "session_id" in table and bool(trace.cells("session_id").is_known.any())
-        return PageStart(asked=self._asked, twin=twin, has_sessions=has_sessions)
+        return _start_of(self._asked)
+
+    def at(self, state: Mapping[str, str]) -> tuple[PageStart, dict[str, str]]:
+        """Return what a state begins with, and the knobs that it turns. Raises ConfigError and TraceError.
+
+        Where it has keys of a twin that the form made (``twin.engine.max_num_seqs``), it begins with that twin alone.
+        """
+        values = {name: text for name, text in state.items() if name.startswith(OF_BUILT)}
+        if not values:
+            return self.begin, dict(state)
+        built = tuple(sorted((name.removeprefix(OF_BUILT), text) for name, text in values.items()))
+        return _built_start(self._asked, built), {
+            name: text for name, text in state.items() if name not in values
+        }
+
+    def asked(self, state: Mapping[str, str]) -> AskedRun:
+        """Return the run that a state asks for. Raises ConfigError and TraceError."""
+        return turned(*self.at(state))
 
     @cached_property
     def prices(self) -> ServerPrices:
@@ -75,7 +93,7 @@ class StateAnswers:
     def to(self, what: str, state: Mapping[str, str]) -> Iterator[Message | None]:
         """Return the messages that answer a question, None between its parts. Raises ConfigError and TraceError."""
         ways: dict[str, Callable[[Mapping[str, str]], Iterator[Message | None]]] = {
-            "form": lambda _: self.form(),
+            "form": self.form,
             "turn": self.turn,
             "document": self.document,
             "further": self.further,
@@ -88,14 +106,17 @@ class StateAnswers:
         _ = self.prices
         _check_load(self.begin.asked, self.begin.twin)
         try:
-            asked = turned(self.begin, state)
+            asked = self.asked(state)
         except ConfigError as error:
             raise ConfigError(f"--state {error}") from None
         _check_load(asked, asked.twin())
 
-    def form(self) -> Iterator[Message]:
-        """Yield the page's form, and what it is about."""
-        begin = self.begin
+    def form(self, state: Mapping[str, str]) -> Iterator[Message]:
+        """Yield the form for the twin of a state, and what it is about; the first where the state's cannot be."""
+        try:
+            begin, _ = self.at(state)
+        except (ConfigError, TraceError):  # which the state's turn tells
+            begin = self.begin
         yield {
             "kind": "form",
             "knobs": form_of(begin),
@@ -105,7 +126,8 @@ class StateAnswers:
 
     def turn(self, state: Mapping[str, str]) -> Iterator[Message | None]:
         """Yield the answer to a state; None between its parts. Raises ConfigError and TraceError."""
-        asked = turned(self.begin, state)
+        begin, turns = self.at(state)
+        asked = turned(begin, turns)
         twin = asked.twin()
         yield None
         _check_load(asked, twin)
@@ -114,11 +136,11 @@ class StateAnswers:
         yield None
         _ = run.summary
         yield None
-        yield self._told(asked, run)
+        yield {**self._told(asked, run), "values": values_of(begin, turns)}
 
     def document(self, state: Mapping[str, str]) -> Iterator[Message | None]:
         """Yield the document of a state's run, as ``vtwin run --json`` prints it."""
-        run = turned(self.begin, state).run()
+        run = self.asked(state).run()
         yield None
         yield {"kind": "document", "text": json_text(run.document())}
 
@@ -144,6 +166,8 @@ class StateAnswers:
                 )
             ),
             "command": asked.command(),
+            "twin": str(asked.config),
+            "built": asked.built,
             "yaml": dump_config(run.twin),
         }
 
@@ -159,18 +183,20 @@ class StateAnswers:
     def _column(self, run: Run) -> dict[str, str]:
         """Return a run's figures by their names, as the table of several variants has them."""
         variant = Variant(settings={}, varied={}, twin=run.twin, trace=run.plan.asked)
-        return columns_of([result_of(run, variant, prices=self.prices)])[0]
+        column = columns_of([result_of(run, variant, prices=self.prices)])[0]
+        return with_intervals(column, run.summary)
 
     def further(self, state: Mapping[str, str]) -> Iterator[Message | None]:
         """Yield what follows a turn by itself: the curve over rates, a longer run, the capacity with its interval.
 
         Where a load has none of them, a curve without figures says why.
         """
-        asked = turned(self.begin, state)
-        if not has_rate(asked):
-            return
+        asked = self.asked(state)
         twin = asked.twin()
         yield None
+        if not has_rate(asked):
+            yield from self._longer(asked, twin)
+            return
         try:
             yield from _curve(asked, twin)
             if (
@@ -186,9 +212,9 @@ class StateAnswers:
             yield {"kind": "curve", "figures": [], "capacity": "", "fault": str(error), "is_rough": False}
 
     def _longer(self, asked: AskedRun, twin: TwinConfig) -> Iterator[Message | None]:
-        """Yield the figures of a longer run, where the load is drawn and the fleet is no large one."""
-        number = sum(pool.instances for pool in twin.cluster.pools)
-        if asked.workload.trace is not None or number > MOST_LONGER:
+        """Yield the figures of a longer run, where the load is drawn, can be longer, and the fleet is no large one."""
+        number, load = sum(pool.instances for pool in twin.cluster.pools), asked.workload
+        if any(each is not None for each in (load.trace, load.batch, load.stages)) or number > MOST_LONGER:
             return
         longer = asked.sharper(SHARPER)
         run = longer.run(twin)
@@ -200,6 +226,23 @@ class StateAnswers:
             "title": _title(run),
             "command": longer.command(),
         }
+
+
+def _start_of(asked: AskedRun) -> PageStart:
+    """Return what a page begins with that asks for a run first. Raises ConfigError and TraceError."""
+    twin = asked.twin()
+    trace = asked.load(twin)
+    has_sessions = "session_id" in trace.table and bool(trace.cells("session_id").is_known.any())
+    return PageStart(asked=asked, twin=twin, has_sessions=has_sessions, shares=shares_of(asked.workload))
+
+
+@lru_cache(maxsize=KEPT_BUILT)
+def _built_start(first: AskedRun, values: tuple[tuple[str, str], ...]) -> PageStart:
+    """Return the beginning with a twin of a form's values and the first one's load and limits. Raises ConfigError."""
+    text = twin_text({name: text.strip() for name, text in values})
+    return _start_of(
+        replace(first, config=FILE, built=text, settings=(), instances=None, routing=None, defaults=None)
+    )
 
 
 def _check_load(asked: AskedRun, twin: TwinConfig) -> None:

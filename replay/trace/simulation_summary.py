@@ -112,7 +112,7 @@ class SimulationSummary(TypedDict):
     ``kv_offload``: None without a second tier. ``operator_times``: None unless requested.
     ``num_length_capped``: requests whose answer max_model_len cut. ``measured``: None where all but the warm-up is.
     ``kv_needed``: the KV cache that sessions' prompts need, None of a trace that does not say what they share.
-    ``p99_precision``: how well the run knows the 99th percentiles of TTFT, ITL (with every token's time only) and E2E.
+    ``p99_precision``: how well the run knows the 99th percentiles of TTFT, TPOT, ITL (with every token's time) and E2E.
     ``ttft_parts_us``: what the mean TTFT is spent on, None without any.
     ``groups``: the requests that are measured, by service class, tenant, model and adapter.
     Within a window, throughputs count what was finished in it, and latencies and goodput the requests sent in it.

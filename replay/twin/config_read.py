@@ -45,6 +45,7 @@ def load_config(
     allows_cluster: bool = True,
     settings: Sequence[Setting | str] = (),
     learned: Sequence[Setting] = (),
+    text: str | None = None,
 ) -> TwinConfig:
     """Return the configuration of the TWIN.yaml at ``path``; ``defaults`` is a defaults file to search first.
 
@@ -54,14 +55,12 @@ def load_config(
 
     ``latency_model``: another than the file names, with its own coefficients in place of the file's.
     ``allows_cluster``: False of a caller that answers for one server: a file with a ``cluster`` section is refused.
+    ``text``: what would stand at ``path``, of a twin that is in no file yet.
 
     Raises ConfigError, one line with file and line number, at the first thing that is wrong.
     """
     path = Path(path)
-    check_twin_file(path)
-    root = read_section(path)
-    if not root.nodes and not settings:
-        raise ConfigError(f"file: got nothing in it, expected a TWIN.yaml ({path})")
+    root = _root_of(path, text, needs_keys=not settings)
     root = overlaid(root, learned) if learned else root
     if not settings:
         try:
@@ -86,6 +85,15 @@ def load_config(
             changed, path, defaults=defaults, latency_model=latency_model, allows_cluster=allows_cluster
         ),
     )
+
+
+def _root_of(path: Path, text: str | None, *, needs_keys: bool) -> Section:
+    if text is None:
+        check_twin_file(path)
+    root = read_section(path) if text is None else section_of_text(text, file=str(path))
+    if needs_keys and not root.nodes:
+        raise ConfigError(f"file: got nothing in it, expected a TWIN.yaml ({path})")
+    return root
 
 
 def read_config_text(text: str, path: Path) -> TwinConfig:

@@ -66,12 +66,25 @@ _QUESTIONS = (
     b'{"what": "form", "turn": 0, "state": {}}',
     b'{"what": "turn", "turn": 2, "state": {"max_num_seqs": "4", "slo_ttft": "500", "instances": "2"}}',
     b'{"what": "document", "turn": 3, "state": {"routing": "random", "instances": "2", "num_requests": "9"}}',
+    b'{"what": "turn", "turn": 5, "state": {"twin.latency.model": "roofline", "twin.hardware.gpu": "H100", '
+    b'"twin.latency.model_config": "Qwen/Qwen2.5-7B-Instruct", "twin.engine.max_num_seqs": "64", "rate": "4"}}',
+    b'{"what": "form", "turn": 6, "state": {"twin.latency.model": "blackbox"}}',
     b'{"what": "build", "turn": 4, "state": {"latency.model": "roofline", "hardware.gpu": "H100", '
     b'"latency.model_config": "Qwen/Qwen2.5-7B-Instruct", "engine.max_num_seqs": "64"}}',
 )
 _WORDS = (
     *(b"turn", b"form", b"document", b"build", b"further", b"state", b"what", b"rate", b"sessions", b"tp"),
-    *(b"gpu", b"model", b"instances", b"engine.block_size", b"mine.py:Model", b"../twin.yaml", b"cost: [x"),
+    *(
+        b"gpu",
+        b"model",
+        b"instances",
+        b"engine.block_size",
+        b"twin.engine.block_size",
+        b"twin.",
+        b"mine.py:Model",
+        b"../twin.yaml",
+        b"cost: [x",
+    ),
     *(b'"\\u0000"', b'"\\u2028"', b'"1e-9"', b'"0x10"', b'" 5 "', b'"\xd9\xa3"'),
 )
 

@@ -45,6 +45,10 @@ NARROW = 0.05
 """Half the width that is asked for, as a share of the percentile."""
 MISSED = 0.05
 """The share of intervals that may miss the percentile, on both sides together."""
+OF_MEDIAN = 1000
+"""Values from which a median has an interval: near a server's capacity 58 to 79 % of those of 200 held."""
+MOST_ALIKE = 0.9
+"""How much of a batch's mean may be that of the one before, as far as a few batches tell it."""
 LEAST_TAIL = 4
 """An upper end needs this many independent values beyond the percentile (of 368 one is beyond, at 97.5 %)."""
 MOST_EXACT = 300
@@ -52,19 +56,21 @@ MOST_EXACT = 300
 PRACTICAL = 10
 """A run of more than this many times as many requests is not advised: the percentile is no figure to judge by."""
 SHOWN = {"ttft_us": "TTFT", "itl_us": "ITL", "e2e_us": "E2E"}
+"""Metrics that a terminal has a word of; JSON has TPOT, too."""
 
 
 Precision = dict[str, "TailPrecision | None"]
-"""How well TTFT, ITL and E2E are known, by the name of the metric, in µs."""
+"""How well TTFT, TPOT, ITL and E2E are known, by the name of the metric, in µs."""
 
 
 class TailPrecision(TypedDict):
     """A 99th percentile and its 95 % interval, in the values' unit.
 
     ``n``: values, of ITL gaps between tokens. ``high`` None: so few requests show no upper end; ``p90_low`` and
-    ``p90_high`` are then the 95 % interval of the 90th, None where that has no upper end, either. ``num_effective``:
-    how many independent requests they are worth, None of ITL. ``num_for_5_percent``: requests for an interval of ±5 %,
-    None where nothing is known; where ``high`` is None it is a lower bound.
+    ``p90_high`` are then the 95 % interval of the 90th, None where that has no upper end, either. ``p50_low`` and
+    ``p50_high``: of the median, None likewise, and of ITL. ``num_effective``: how many independent requests they are
+    worth, None of ITL. ``num_for_5_percent``: requests for an interval of ±5 %, None where nothing is known; where
+    ``high`` is None it is a lower bound.
     """
 
     n: int
@@ -75,6 +81,8 @@ class TailPrecision(TypedDict):
     num_for_5_percent: int | None
     p90_low: float | None
     p90_high: float | None
+    p50_low: float | None
+    p50_high: float | None
 
 
 def tail_precision(values: Floats) -> TailPrecision | None:
@@ -90,7 +98,12 @@ def tail_precision(values: Floats) -> TailPrecision | None:
     p99 = quantile_of(ordered, 1 - TAIL)
     worth = num_effective(known, ordered)
     low, high = _ends(ordered, worth, tail=TAIL)
-    p90 = (None, None) if high is not None else _p90_within(known, ordered)
+    p90: tuple[float, float] | tuple[None, None] = (None, None)
+    if high is None:
+        p90 = _within(
+            ordered, LOWER, worth=min(num_effective(known, ordered, tail=tail) for tail in LOWER_WORTH)
+        )
+    p50 = _within(ordered, 50, worth=_worth_of_median(known, ordered)) if n >= OF_MEDIAN else (None, None)
     return TailPrecision(
         n=n,
         p99=p99,
@@ -100,21 +113,22 @@ def tail_precision(values: Floats) -> TailPrecision | None:
         num_for_5_percent=_needed(n, worth, p99=p99, low=low, high=high),
         p90_low=p90[0],
         p90_high=p90[1],
+        p50_low=p50[0],
+        p50_high=p50[1],
     )
 
 
-def _p90_within(known: Floats, ordered: Floats) -> tuple[float, float] | tuple[None, None]:
-    """Return the interval of the 90th percentile, None where it has no upper end.
+def _within(ordered: Floats, percent: float, *, worth: float) -> tuple[float, float] | tuple[None, None]:
+    """Return the interval of a percentile of ascending values, None where it has no upper end.
 
     Of M/M/1 queues at 30 to 50 % load and 200 to 1,000 requests, and at 80 and 90 % and 5,000 and 20,000, 91 to 92 %
-    held; of the few that 600 requests at 80 % tell, 68 %.
+    held the 90th; of the few that 600 requests at 80 % tell, 68 %.
     """
-    worth = min(num_effective(known, ordered, tail=tail) for tail in LOWER_WORTH)
-    low, high = _ends(ordered, worth, tail=1 - LOWER / 100)
+    low, high = _ends(ordered, worth, tail=1 - percent / 100)
     if high is None:
         return None, None
-    p90 = percentile_of(ordered, LOWER)
-    return min(low, p90), max(high, p90)
+    value = percentile_of(ordered, percent)
+    return min(low, value), max(high, value)
 
 
 def _ends(ordered: Floats, worth: float, *, tail: float) -> tuple[float, float | None]:
@@ -147,14 +161,34 @@ def num_effective(known: Floats, ordered: Floats, *, tail: float = TAIL) -> floa
 def _times_scattered(known: Floats, ordered: Floats, level: float) -> float:
     """Return how much more the number of largest values scatters among batches than of independent values."""
     n = len(known)
-    beyond = (known > ordered[int(n * (1 - level))]).astype(np.float64)
-    share = float(beyond.mean())
+    means, share = _of_batches(known, ordered, level)
     if share == 0.0:
         return 1.0
+    return float(means.var(ddof=1)) / NUM_BATCHES * n / (share * (1 - share))
+
+
+def _of_batches(known: Floats, ordered: Floats, level: float) -> tuple[Floats, float]:
+    """Return the shares of each batch, and of all, that are among so many of the largest values."""
+    n = len(known)
+    beyond = (known > ordered[int(n * (1 - level))]).astype(np.float64)
     sizes = np.full(NUM_BATCHES, n // NUM_BATCHES)
     sizes[: n % NUM_BATCHES] += 1
-    means = np.add.reduceat(beyond, np.cumsum(sizes) - sizes) / sizes
-    return float(means.var(ddof=1)) / NUM_BATCHES * n / (share * (1 - share))
+    return np.add.reduceat(beyond, np.cumsum(sizes) - sizes) / sizes, float(beyond.mean())
+
+
+def _worth_of_median(known: Floats, ordered: Floats) -> float:
+    """Return how many independent values know the median as well.
+
+    What moves a median lasts longer than what makes a tail, so that batches follow each other alike. Means of which
+    each is the one before to the part r, and chance, scatter as (1 - r) / (1 + r) as many independent ones (Law,
+    section 4.4); the r of so few batches comes out too low by one of their number (Kendall 1954).
+    """
+    means, _ = _of_batches(known, ordered, 0.5)
+    apart = means - means.mean()
+    of_all = float((apart * apart).sum())
+    alike = float((apart[1:] * apart[:-1]).sum()) / of_all + 1 / NUM_BATCHES if of_all > 0 else 0.0
+    r = min(max(alike, 0.0), MOST_ALIKE)
+    return num_effective(known, ordered, tail=0.5) * (1 - r) / (1 + r)
 
 
 def _ranks(worth: float, tail: float = TAIL) -> tuple[float, float | None]:
@@ -209,9 +243,9 @@ def _rounded_up(number: float) -> int:
 
 
 def precision_of(trace: Trace, latencies: Mapping[str, Floats]) -> Precision:
-    """Return how well a trace knows the 99th percentiles of TTFT, ITL and E2E; None where it cannot say.
+    """Return how well a trace knows the 99th percentiles of TTFT, TPOT, ITL and E2E; None where it cannot say.
 
-    ``latencies``: ``ttft_us`` and ``e2e_us`` of its rows. ITL needs the tokens' times.
+    ``latencies``: ``ttft_us``, ``tpot_us`` and ``e2e_us`` of its rows. ITL needs the tokens' times.
     """
     from traces.metrics import sent_or_due
 
@@ -220,6 +254,7 @@ def precision_of(trace: Trace, latencies: Mapping[str, Floats]) -> Precision:
     )  # never sent: at the end, without a latency
     return {
         "ttft_us": tail_precision(latencies["ttft_us"][order]),
+        "tpot_us": tail_precision(latencies["tpot_us"][order]),
         "itl_us": None if trace.events is None else _of_gaps(trace, order),
         "e2e_us": tail_precision(latencies["e2e_us"][order]),
     }
@@ -250,6 +285,8 @@ def _of_gaps(trace: Trace, order: NDArray[np.int64]) -> TailPrecision | None:
         num_for_5_percent=needed,
         p90_low=None,
         p90_high=None,
+        p50_low=None,
+        p50_high=None,
     )
 
 
@@ -269,11 +306,12 @@ def precision_rows(
         return []
     medians = {name: (medians_us or {}).get(name) for name in known}
     told = ", ".join(
-        f"{SHOWN[name]} {_interval(each['low'], each['high'], medians[name])}" for name, each in known.items()
+        f"{SHOWN[name]} {interval_text(each['low'], each['high'], medians[name])}"
+        for name, each in known.items()
     )
     rows = [("p99 within", told)]
     lower = ", ".join(
-        f"{SHOWN[name]} {_interval(low, each['p90_high'], medians[name])}"
+        f"{SHOWN[name]} {interval_text(low, each['p90_high'], medians[name])}"
         for name, each in known.items()
         if (low := each["p90_low"]) is not None
     )
@@ -298,7 +336,8 @@ def _is_narrow(each: TailPrecision) -> bool:
     return each["high"] is not None and each["high"] - each["low"] <= 2 * NARROW * each["p99"]
 
 
-def _interval(low_us: float, high_us: float | None, median_us: float | None) -> str:
+def interval_text(low_us: float, high_us: float | None, median_us: float | None) -> str:
+    """Return an interval in words, in the unit of its median; ``high_us`` None: without an upper end."""
     from traces.units import in_unit, unit_of
 
     unit = unit_of(median_us or 0.0)

@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from traces.workload.resolve import preset as preset
     from traces.workload.resolve import seed_of as seed_of
     from traces.workload.resolve import workload_from_options as workload_from_options
+    from traces.workload.spec.class_shares import parse_shares as parse_shares
+    from traces.workload.spec.class_shares import share_groups as share_groups
     from traces.workload.spec.spec_read import load_spec as load_spec
     from traces.workload.sweep import sweep_options as sweep_options
     from traces.workload.synthesis import synth as synth
@@ -80,6 +82,7 @@ _HOMES = homes_of(
         "traces.workload.recorded.total_limit": "limit_note with_total_limit",
         "traces.workload.recorded.warm_start": "WarmStart",
         "traces.workload.resolve": "clipping_notes drawn_lengths preset PRESETS seed_of workload_from_options",
+        "traces.workload.spec.class_shares": "parse_shares share_groups",
         "traces.workload.spec.spec_read": "load_spec",
         "traces.workload.sweep": "sweep_options",
         "traces.workload.synthesis": "synth trace_from_options",

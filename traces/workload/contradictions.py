@@ -88,6 +88,8 @@ def check_options(options: WorkloadOptions) -> None:
         raise ConfigError("--think-time: needs --concurrency or --rounds: else no user waits for an answer")
     if options.context_growth is not None and options.rounds is None:
         raise ConfigError("--context-growth: needs --rounds, sessions of several rounds")
+    if options.shares is not None and options.workload is None:
+        raise ConfigError("--shares: needs --workload SPEC.yaml, whose clients it is about")
     if options.waves is not None and options.batch is None:
         raise ConfigError("--waves: needs --batch N, the requests of a wave")
     if options.arrival_scaling == "rate":

@@ -161,6 +161,16 @@ class WorkloadOptions:
         ),
     ] = None
 
+    shares: Annotated[
+        str | None,
+        _option(
+            WHEN,
+            "With --workload: rate_fraction of each service class named (or tenant, or client) as a whole, in place of "
+            "its own: critical=0.7,batch=0.3. In proportion to each other; others stay.",
+            metavar="NAME=SHARE,…",
+        ),
+    ] = None
+
     rounds: Annotated[
         int | None,
         _option(

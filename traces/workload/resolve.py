@@ -142,6 +142,10 @@ def _from_spec(options: WorkloadOptions) -> Workload:
 
     assert options.workload is not None  # noqa: S101 - the caller has looked
     workload = load_spec(options.workload)
+    if options.shares is not None:
+        from traces.workload.spec.class_shares import with_shares
+
+        workload = with_shares(workload, options.shares)
     if options.rate is not None:
         if not isinstance(workload.load, OpenLoop) or workload.load.rate_per_s is None:
             raise ConfigError(

@@ -3,9 +3,11 @@
 // All text that comes from elsewhere is put in as text, never as markup.
 
 const MOST_PINS = 6;
-const MAIN_ROWS = new Set(["requests", "failed", "requests/s", "output tokens/s", "TTFT p50", "TTFT p99", "TPOT p99", "E2E p99", "  pace band, TTFT", "  of 1M output tokens", "cost", "KV at most", "prefix hits", "within SLO", "queue waits for", "verdict"]);
+const MAIN_ROWS = new Set(["requests", "failed", "requests/s", "output tokens/s", "TTFT p50", "  p50 within, TTFT", "TTFT p99", "  p99 within, TTFT", "TPOT p99", "  p99 within, TPOT", "E2E p99", "  p99 within, E2E", "  pace band, TTFT", "  of 1M output tokens", "cost", "KV at most", "prefix hits", "within SLO", "queue waits for", "verdict"]);
 const SLIDER = 200; // steps of a slider
 const HOLDS_MS = 200; // while an answer is on its way, further turns wait for it, at most so long
+const OF_BUILT = "twin."; // what the names begin with that a state has of a twin that the form made
+const OF_LOAD = ["Load", "Shares of the load", "Limits of a request"]; // groups of knobs that another twin keeps
 const byId = (id) => document.getElementById(id);
 
 let socket = null;
@@ -20,6 +22,7 @@ let before = null; // the one before
 let pins = []; // answers that stay
 let isSettled = true; // whether the last gesture has ended
 let toPin = []; // states of a link that are still to be asked for
+let formOf = null; // the keys of a built twin that the form is for, as text; null before the first form
 const figures = new Map();
 
 function element(kind, options = {}, ...children) {
@@ -102,6 +105,7 @@ function fieldOf(knob) {
 
 function makeForm() {
   const form = byId("knobs");
+  form.querySelectorAll("fieldset").forEach((set) => set.remove());
   for (const group of [...new Set(knobs.map((knob) => knob.group))]) {
     const set = element("fieldset", {}, element("legend", { text: group }));
     for (const knob of knobs.filter((each) => each.group === group)) {
@@ -110,9 +114,10 @@ function makeForm() {
     }
     form.append(set);
   }
-  form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("change", () => { isSettled = true; });
 }
+
+byId("knobs").addEventListener("submit", (event) => event.preventDefault());
+byId("knobs").addEventListener("change", () => { isSettled = true; });
 
 function showState() {
   for (const knob of knobs) {
@@ -162,6 +167,17 @@ function readLink() {
   state = Object.fromEntries(said);
 }
 
+// The keys of a built twin that a state has.
+function builtOf(of) {
+  return Object.fromEntries(Object.entries(of).filter(([name]) => name.startsWith(OF_BUILT)));
+}
+
+// Shows and asks for the state; where it is of another twin, its form comes first.
+function begin() {
+  if (formOf === JSON.stringify(builtOf(state))) showState();
+  ask();
+}
+
 // -- asking ---------------------------------------------------------------------------------------------------
 
 function send(what, asked) {
@@ -180,7 +196,8 @@ function ask() {
     waiting = setTimeout(ask, left);
     return;
   }
-  send("turn", toPin.length ? toPin[0] : state);
+  if (formOf === JSON.stringify(builtOf(state))) send("turn", toPin.length ? toPin[0] : state);
+  else send("form", builtOf(state)); // which asks for the turn
   byId("answer").classList.add("stale");
 }
 
@@ -191,7 +208,7 @@ function isStale() {
 
 function connect() {
   socket = new WebSocket(`ws://${location.host}${location.pathname}socket`);
-  socket.addEventListener("open", () => send("form", {}));
+  socket.addEventListener("open", () => { readLink(); begin(); });
   socket.addEventListener("message", (event) => take(JSON.parse(event.data)));
   socket.addEventListener("close", () => {
     byId("fault").textContent = "vtwin explore has ended, or another page took its place. Start it again and open its new link.";
@@ -211,8 +228,8 @@ function takeForm(message) {
   knobs = message.knobs;
   byId("twin").textContent = message.twin;
   makeForm();
-  makeBuild(message.keys || []);
-  readLink();
+  if (formOf === null) makeBuild(message.keys || []);
+  formOf = JSON.stringify(builtOf(state));
   showState();
   askedAt = null;
   ask();
@@ -251,6 +268,7 @@ function showAnswer() {
   byId("notes").hidden = !now.warnings.length;
   byId("prices").textContent = now.prices;
   byId("command").textContent = now.command;
+  showBuilt();
   byId("yaml").textContent = now.yaml;
   byId("document-fold").open = false;
   showVariants();
@@ -259,9 +277,20 @@ function showAnswer() {
   drawAll("curve");
 }
 
+// A twin of the form is in no file: its command needs one.
+function showBuilt() {
+  const isShown = byId("to-save").hidden === (now.built === null) && (!before || before.built === now.built);
+  byId("to-save").hidden = now.built === null;
+  if (now.built !== null && !isShown) byId("to-save").replaceChildren(`${now.twin} is in no file yet. `, saveLink(now.built), " where you give the command.");
+}
+
+function saveLink(text) {
+  return element("a", { href: URL.createObjectURL(new Blob([text], { type: "text/yaml" })), download: "built.yaml", text: "Save it as built.yaml" });
+}
+
 function columns() {
   const found = [["now", now]];
-  if (now.sharper) found.push([`now, ${now.sharper.num_requests.toLocaleString("en")} requests`, { ...now.sharper, state: { ...now.state, ...("num_requests" in now.state ? { num_requests: String(now.sharper.num_requests) } : {}) } }]);
+  if (now.sharper) found.push([`now, ${now.sharper.num_requests.toLocaleString("en")} requests`, { ...now, column: now.sharper.column, values: { ...now.values, num_requests: String(now.sharper.num_requests) } }]);
   if (before) found.push(["before", before]);
   pins.forEach((pin, at) => found.push([`pinned ${at + 1}`, pin]));
   return found;
@@ -285,10 +314,12 @@ function showVariants() {
     const cells = shown.map(([, answer], at) => element("td", { class: at ? "" : "now", text: text(answer) || "-" }));
     return element("tr", {}, element("th", { scope: "row", text: name }), ...cells);
   };
-  const turned = knobs.filter((knob) => shown.some(([, answer]) => knob.name in answer.state));
-  const rows = [...new Set(shown.flatMap(([, answer]) => Object.keys(answer.column)))];
+  const said = new Set(shown.flatMap(([, answer]) => Object.keys(answer.state)).filter((name) => !name.startsWith(OF_BUILT)));
+  const turned = [...new Set([...knobs.map((knob) => knob.name), ...said])].filter((name) => said.has(name));
+  const rows = [...new Set(shown.map(([, answer]) => Object.keys(answer.column)).sort((a, b) => b.length - a.length).flat())];
   const few = rows.filter((name) => byId("all-rows").checked || MAIN_ROWS.has(name));
-  const body = turned.map((knob) => row(knob.name, (answer) => answer.state[knob.name] ?? knob.begins));
+  const body = shown.some(([, answer]) => answer.built !== null) ? [row("twin", (answer) => answer.twin)] : [];
+  body.push(...turned.map((name) => row(name, (answer) => answer.values[name])));
   body.push(...few.map((name) => row(name, (answer) => answer.column[name])));
   table.replaceChildren(element("thead", {}, head), element("tbody", {}, ...body));
   byId("pin").disabled = pins.length >= MOST_PINS;
@@ -386,6 +417,7 @@ function takeFault(message) {
 // -- a twin to build ------------------------------------------------------------------------------------------
 
 let fields = new Map(); // by key: its input, and where its fault is said
+let given = []; // keys and values of the twin that was asked for last
 
 function makeBuild(keys) {
   const form = byId("build");
@@ -407,7 +439,7 @@ function makeBuild(keys) {
     element("div", { id: "built", role: "status", hidden: "" }));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    const given = [...fields].map(([path, made]) => [path, made.input.value]).filter(([, value]) => value.trim());
+    given = [...fields].map(([path, made]) => [path, made.input.value]).filter(([, value]) => value.trim());
     send("build", Object.fromEntries(given));
   });
 }
@@ -446,11 +478,23 @@ function takeBuilt(message) {
   askedAt = null;
   clearBuild();
   const text = element("pre", { text: message.yaml, tabindex: "0", "aria-label": "The twin that was made" });
-  const save = element("a", { href: URL.createObjectURL(new Blob([message.yaml], { type: "text/yaml" })), download: "twin.yaml", text: "Save it as twin.yaml" });
+  const look = element("button", { type: "button", id: "look", text: "Look at it with this load" });
+  const values = Object.fromEntries(given.map(([path, value]) => [`${OF_BUILT}${path}`, value.trim()]));
+  look.addEventListener("click", () => lookAt(values));
   const notes = element("ul", { class: "quiet" }, ...message.notes.map((note) => element("li", { text: `${note}.` })));
-  byId("built").replaceChildren(text, element("p", {}, save, ", then ", element("code", { text: "vtwin explore --config twin.yaml --rate 5" }), " turns it."), notes);
+  byId("built").replaceChildren(text, element("div", { class: "buttons" }, look), element("p", {}, saveLink(message.yaml), ", then ", element("code", { text: "vtwin explore --config built.yaml --rate 5" }), " turns it."), notes);
   byId("built").hidden = false;
   if (isStale()) ask();
+}
+
+// The page is of another twin from here on; load and limits stay. Back, or the beginning, returns to the file's.
+function lookAt(values) {
+  const kept = knobs.filter((knob) => OF_LOAD.includes(knob.group) && knob.name in state).map((knob) => [knob.name, state[knob.name]]);
+  state = { ...Object.fromEntries(kept), ...values };
+  writeLink(true);
+  begin();
+  byId("answer").focus({ preventScroll: true });
+  scrollTo(0, 0);
 }
 
 function showBuildFault(message) {
@@ -489,9 +533,8 @@ byId("pin").addEventListener("click", () => {
 });
 byId("reset").addEventListener("click", () => {
   state = {};
-  showState();
   writeLink(true);
-  ask();
+  begin();
 });
 byId("document-fold").addEventListener("toggle", (event) => {
   if (event.target.open && now) send("document", now.state);
@@ -504,8 +547,7 @@ addEventListener("hashchange", () => {
   isSettled = true;
   pins = [];
   readLink();
-  showState();
-  ask();
+  begin();
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 let resizing = null;

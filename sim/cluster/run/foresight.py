@@ -216,7 +216,7 @@ def note_foreseen(world: World, instance: int, state: State, old_end_us: int) ->
     all_run = queues.num_waiting == 0 and queues.first_pending == NEVER
     is_known = settings.latency_kind == BLACKBOX and not settings.adds_time and all_run
     seen.old_end_us, seen.num_new = old_end_us, 0
-    seen.num_new_tokens = 0 if is_known and state.engine[0].counting.prefilling == NEVER else TOO_MANY
+    seen.num_new_tokens = 0 if is_known and state.engine[0].counting.first_begun == NEVER else TOO_MANY
     deadline_us = next_deadline_us(state)
     if deadline_us != NEVER:
         seen.new_end_us = min(seen.new_end_us, deadline_us)

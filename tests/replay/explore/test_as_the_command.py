@@ -27,6 +27,15 @@ latency: {model: roofline, model_config: Qwen/Qwen2.5-7B-Instruct}
 AGENTS = Path(__file__).parents[3] / "traces" / "samples" / "mooncake_conversation_200.jsonl"
 NUM_STATES = 50 if THOROUGH else 6
 """Of all pages together."""
+CLASSES = """\
+version: "2"
+aggregate_rate: 12
+clients:
+  - {id: chat, slo_class: critical, rate_fraction: 0.7, input_distribution: {type: constant, params: {value: 200}},
+     output_distribution: {type: constant, params: {value: 30}}}
+  - {id: night, slo_class: batch, rate_fraction: 0.3, input_distribution: {type: constant, params: {value: 900}},
+     output_distribution: {type: constant, params: {value: 90}}}
+"""
 BEGINNINGS: dict[str, tuple[str, dict[str, object], dict[str, object]]] = {
     "drawn": (
         SIXTY_FOUR_SEATS,
@@ -41,6 +50,7 @@ BEGINNINGS: dict[str, tuple[str, dict[str, object], dict[str, object]]] = {
         {"rate": 30.0, "prompt_tokens": 300, "output_tokens": 40},
         {"instances": 3, "routing": "least-loaded"},
     ),
+    "classes": (SIXTY_FOUR_SEATS, {"workload": "load.yaml", "rate": 12.0}, {"slo": "ttft=500ms"}),
     "model": (OF_A_MODEL, {"rate": 12.0, "prompt_tokens": 300, "output_tokens": 40}, {"slo": "e2e=5s"}),
 }
 """TWIN.yaml, the load's options, and further options of the run, by what the page is about."""
@@ -53,6 +63,9 @@ def beginning(name: str, folder: Path) -> StateAnswers:
     twin, load, more = BEGINNINGS[name]
     config = folder / "twin.yaml"
     config.write_text(twin)
+    if "workload" in load:
+        load = {**load, "workload": folder / "load.yaml"}
+        (folder / "load.yaml").write_text(CLASSES)
     workload = WorkloadOptions(**{"num_requests": 300, **load})  # type: ignore[arg-type]
     return StateAnswers(AskedRun(config=config, workload=workload, sessions=SessionOptions(), **more), None)  # type: ignore[arg-type]
 

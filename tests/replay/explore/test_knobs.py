@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lazy_dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,59 @@ def test_a_turned_knob_is_in_the_command(drawn: StateAnswers) -> None:
     ):
         assert words in command
     assert "ttft" not in command
+
+
+def test_each_class_has_its_share(tmp_path: Path) -> None:
+    begin = beginning("classes", tmp_path).begin
+    shown = {str(each["name"]): each for each in form_of(begin)}
+    assert (shown["share_critical"]["begins"], shown["share_batch"]["begins"]) == ("0.7", "0.3")
+    assert not {"prompt_tokens", "share_chat"} & shown.keys()
+    asked = turned(begin, {"share_batch": "2.1"})
+    assert asked.command().endswith("--rate 12 --shares batch=2.1 --num-requests 300 --slo ttft=500ms")
+    classes = asked.run().summary["groups"]["by_column"]["slo_class"]
+    assert {name: each["num_requests"] / 300 for name, each in classes.items()} == pytest.approx(
+        {"critical": 0.25, "batch": 0.75}, abs=0.08
+    )
+    assert turned(begin, {"share_batch": "0.3", "share_critical": "0.7"}) == begin.asked
+    with pytest.raises(ConfigError, match="share_batch: got '-1', expected a number from") as refused:
+        turned(begin, {"share_batch": "-1"})
+    assert at_fault(str(refused.value)) == "share_batch"
+    assert at_fault("--shares batch: got 'x', expected a number") == "share_batch"
+
+
+def test_shares_begin_as_they_are_given(tmp_path: Path) -> None:
+    begun = beginning("classes", tmp_path).begin.asked
+    given = replace(begun, workload=replace(begun.workload, shares="critical=4"))
+    begin = StateAnswers(given, None).begin
+    assert begin.shares == pytest.approx({"critical": 4.0, "batch": 0.3})
+    assert turned(begin, {"share_batch": "1"}).workload.shares == "critical=4,batch=1"
+    of_clients = replace(begun, workload=replace(begun.workload, shares="chat=4"))
+    assert StateAnswers(of_clients, None).begin.shares == pytest.approx({"chat": 4.0, "night": 0.3})
+
+
+@pytest.mark.parametrize(
+    ("tenants", "names"),
+    [
+        (("north", "south"), {"north", "south"}),
+        (("critical", "south"), {"chat", "night"}),  # critical is a class in the option
+        (("a,b", "south"), {"chat", "night"}),  # a comma ends a name there
+        (("north", "north"), {"chat", "night"}),
+        (("critical", "night"), set()),  # night is a tenant there
+    ],
+)
+def test_shares_are_of_names_that_mean_the_same_in_the_option(
+    tenants: tuple[str, str], names: set[str], tmp_path: Path
+) -> None:
+    begun = beginning("classes", tmp_path).begin.asked
+    spec = tmp_path / "load.yaml"
+    text = spec.read_text().replace("slo_class: batch", "slo_class: critical")
+    for client, tenant in zip(("chat", "night"), tenants, strict=True):
+        text = text.replace(f"id: {client},", f"id: {client}, tenant_id: '{tenant}',")
+    spec.write_text(text)
+    begin = StateAnswers(begun, None).begin
+    assert set(begin.shares) == names
+    for name in names:
+        assert turned(begin, {f"share_{name}": "2"}).run().summary["num_requests"] == 300
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 from playwright.sync_api import Browser, Page
 
 from tests.studies.browser.explored import (
+    CLASSES,
     HOSTILE,
     LOAD,
     OF_A_MODEL,
@@ -171,11 +172,30 @@ def nothing_keeps_anybody_out(browser: Browser, folder: Path) -> None:
             page.eval_on_selector_all(
                 "figure details", "all => all.slice(0, 3).forEach(each => { each.open = true; })"
             )
-            page.wait_for_timeout(300)
-            found = [each for each in violations(page) if each["impact"] in SERIOUS]
-            assert found == [], (width, dark, found)
-            wide = page.evaluate("document.documentElement.scrollWidth")
-            assert wide <= width, f"got a page {wide} px wide, expected {width}"
+            _is_open_to_all(page, width)
+            _build(page)
+            _is_open_to_all(page, width)
+            page.click("#look")
+            _until(page, lambda page=page: "--config built.yaml" in page.inner_text("#command"))  # type: ignore[misc] # bound at once
+            _is_open_to_all(page, width)
+
+
+def _is_open_to_all(page: Page, width: int) -> None:
+    page.wait_for_timeout(300)
+    found = [each for each in violations(page) if each["impact"] in SERIOUS]
+    assert found == [], (width, found)
+    wide = page.evaluate("document.documentElement.scrollWidth")
+    assert wide <= width, f"got a page {wide} px wide, expected {width}"
+
+
+def _build(page: Page) -> None:
+    """Make a twin in the form that is open."""
+    page.fill("[id='key-latency.model_config']", "Qwen/Qwen2.5-7B-Instruct")
+    page.fill("[id='key-hardware.gpu']", "H100")
+    page.select_option("[id='key-latency.model']", "roofline")
+    page.focus("#build button[type=submit]")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#look")
 
 
 def _refused(page: Page) -> None:
@@ -218,12 +238,85 @@ def a_form_makes_a_twin_and_tells_faults_beside_their_fields(browser: Browser, f
         page.click("#build button[type=submit]")
         page.wait_for_selector("#built:not([hidden])")
         with page.expect_download() as saved:
-            page.click("#built a")
+            page.click("#built p a")
         text = Path(saved.value.path()).read_text()
         assert "max_num_seqs: 96" in text
         assert text == page.inner_text("#built pre") or text.strip() == page.inner_text("#built pre").strip()
         turn(page, "rate", "14")  # and the page goes on
         assert here.strange == [], here.strange
+
+
+def a_twin_of_the_form_is_looked_at(browser: Browser, folder: Path) -> None:
+    with explored(folder, *LOAD, *LIMIT) as here:
+        page = opened(browser, here)
+        turn(page, "rate", "14")
+        turn(page, "max_num_seqs", "40")
+        page.click("#pin")
+        page.click("#build-fold summary")
+        _build(page)
+        page.focus("#look")
+        page.keyboard.press("Enter")
+        _until(page, lambda: "--config built.yaml --rate 14" in page.inner_text("#command"))
+        assert page.inner_text("#twin") == "built.yaml"
+        assert "max-num-seqs" not in page.inner_text("#command")
+        assert "engine.max_num_seqs" not in page.inner_text("#command")
+        assert page.evaluate("document.activeElement.id") == "answer"
+        assert page.evaluate("scrollY") == 0
+        assert "in no file yet" in page.inner_text("#to-save")
+        assert page.is_visible("#knob-gpu")
+        twins = page.inner_text("#variants tbody tr:has(th:text-is('twin'))").split()
+        assert twins[:3] == ["twin", "built.yaml", "twin.yaml"], twins
+        seats = page.inner_text("#variants tbody tr:has(th:text-is('max_num_seqs'))").split()
+        assert seats[2:4] == ["40", "40"], seats
+        with page.expect_download() as saved:
+            page.click("#to-save a")
+        (folder / "built.yaml").write_text(Path(saved.value.path()).read_text())
+        turn(page, "tp", "2")
+        page.click("#document-fold summary")
+        page.wait_for_selector("#document:not(:empty)")
+        assert without_cpu_time(page.inner_text("#document")) == command_document(
+            page.inner_text("#command"), folder
+        )
+        there = opened(browser, here, after=page.url.partition("#")[2])
+        for which in ("#title", "#command", "#yaml", "#twin"):
+            assert there.text_content(which) == page.text_content(which)
+        page.click("#reset")
+        _until(page, lambda: "--config twin.yaml --rate 12" in page.inner_text("#command"))
+        assert page.inner_text("#twin") == "twin.yaml"
+        assert page.query_selector("#knob-gpu") is None
+        page.go_back()
+        _until(page, lambda: "hardware.tp=2" in page.inner_text("#command"))
+        assert page.inner_text("#twin") == "built.yaml"
+        assert page.inner_text("#pinned").startswith("1 of 6")
+        assert here.strange == [], here.strange
+
+
+def classes_have_their_shares(browser: Browser, folder: Path) -> None:
+    (folder / "load.yaml").write_text(CLASSES)
+    with explored(folder, "--workload", "load.yaml", *LIMIT) as here:
+        page = opened(browser, here)
+        turn(page, "share_batch", "1.5")
+        assert "--shares batch=1.5" in page.inner_text("#command")
+        page.focus("[aria-label='Share of critical, slider']")
+        page.keyboard.press("ArrowRight")
+        _until(page, lambda: "--shares critical=0.72,batch=1.5" in page.inner_text("#command"))
+        assert here.strange == [], here.strange
+
+
+def intervals_get_narrower(browser: Browser, folder: Path) -> None:
+    with explored(folder, *LOAD) as here:
+        page = opened(browser, here)
+        page.wait_for_selector("#variants th:has-text('100,000 requests')", timeout=PATIENCE_MS)
+        for row in ("p50 within, TTFT", "p99 within, TPOT", "p99 within, E2E"):
+            cells = page.eval_on_selector_all(
+                f"#variants tbody tr:has(th:text('{row}')) td", "all => all.map(each => each.textContent)"
+            )
+            assert " to " in cells[1], (row, cells)
+            low, high = (float(each.split()[0].replace(",", "")) for each in cells[1].split(" to "))
+            assert low <= high
+            if " to " in cells[0]:
+                few = [float(each.split()[0].replace(",", "")) for each in cells[0].split(" to ")]
+                assert high - low <= few[1] - few[0], (row, cells)
 
 
 def a_stranger_s_text_is_text(browser: Browser, folder: Path) -> None:
@@ -304,6 +397,7 @@ SHORT: tuple[Check, ...] = (
     the_keyboard_reaches_every_knob,
     nothing_keeps_anybody_out,
     a_stranger_s_text_is_text,
+    a_twin_of_the_form_is_looked_at,
 )
 """Those that CI runs."""
 ALL: tuple[Check, ...] = (
@@ -311,6 +405,8 @@ ALL: tuple[Check, ...] = (
     the_shown_command_prints_the_shown_answer,
     a_link_reproduces_settings_and_pins,
     a_form_makes_a_twin_and_tells_faults_beside_their_fields,
+    classes_have_their_shares,
+    intervals_get_narrower,
     ctrl_c_ends_it_and_the_page_says_so,
     turns_are_answered_in_time,
 )

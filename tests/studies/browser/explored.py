@@ -35,6 +35,15 @@ engine: {max_num_seqs: 128}
 hardware: {gpu: H100}
 latency: {model: roofline, model_config: Qwen/Qwen2.5-7B-Instruct}
 """
+CLASSES = """\
+version: "2"
+aggregate_rate: 12
+clients:
+  - {id: chat, slo_class: critical, rate_fraction: 0.7, input_distribution: {type: constant, params: {value: 200}},
+     output_distribution: {type: constant, params: {value: 30}}}
+  - {id: night, slo_class: batch, rate_fraction: 0.3, input_distribution: {type: constant, params: {value: 900}},
+     output_distribution: {type: constant, params: {value: 90}}}
+"""
 LOAD = ("--rate", "12", "--prompt-tokens", "600", "--output-tokens", "120")
 HOSTILE = "<img src=x onerror=document.title='taken'>"
 STARTS_MS = 120_000

@@ -304,7 +304,7 @@ def test_the_interval_of_gaps_is_of_batches_in_the_order_of_sending() -> None:
         sent = [number * 1000 * MS for number in range(num)]
         rng.shuffle(sent)
         events = [[us + at for at in row] for us, row in zip(sent, times, strict=True)]
-        latencies = {"ttft_us": np.zeros(num), "e2e_us": np.zeros(num)}
+        latencies = {name: np.zeros(num) for name in ("ttft_us", "tpot_us", "e2e_us")}
         found = precision_of(answers(*events, send_time_us=sent, arrival_time_us=sent), latencies)["itl_us"]
         gaps = {us: [float(b - a) for a, b in pairwise(row)] for us, row in zip(sent, times, strict=True)}
         every = [gap for row in gaps.values() for gap in row]

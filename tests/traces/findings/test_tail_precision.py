@@ -17,6 +17,7 @@ from traces.findings.tail_precision import (
     _rounded_up,
     _times_scattered,
     _up_to,
+    _worth_of_median,
     num_effective,
     precision_of,
     tail_precision,
@@ -81,6 +82,57 @@ def test_where_p99_has_no_upper_end_p90_has_an_interval_that_holds(load: float, 
     assert all(each["p90_low"] is None for each in found if each["high"] is not None)
     rows = precision_rows({"ttft_us": next(each for each in found if each["p90_low"] is not None)})
     assert [name for name, _ in rows] == ["p99 within", "p90 within", ""]
+
+
+@pytest.mark.parametrize(
+    ("load", "n", "least"), [(0.3, 1000, 88), (0.5, 3000, 88), (0.8, 20_000, 88), (0.9, 3000, 82)]
+)
+def test_the_median_s_interval_holds_as_often_as_it_says(load: float, n: int, least: int) -> None:
+    true = np.log(2) * load / (1 - load)
+    rng = np.random.default_rng(13)
+    found = [known(sojourns(n, load, rng)) for _ in range(100)]
+    ends = [(each["p50_low"], each["p50_high"]) for each in found]
+    held = sum(low <= true <= high for low, high in ends if low is not None and high is not None)
+    assert least <= held <= 99
+
+
+def test_a_median_of_few_values_has_no_interval_and_of_equal_ones_has_no_width() -> None:
+    few = known(np.arange(999.0))
+    assert (few["p50_low"], few["p50_high"]) == (None, None)
+    alike = known(np.full(1000, 7.0))
+    assert (alike["p50_low"], alike["p50_high"]) == (7.0, 7.0)
+
+
+def test_a_median_that_drifts_is_known_less_well_than_one_of_mixed_values() -> None:
+    values = np.random.default_rng(2).exponential(1, 4000)
+    drifts = values * np.repeat([1.0, 2.0], 2000)
+    mixed = np.random.default_rng(3).permutation(drifts)
+    wide, narrow = ((each["p50_low"], each["p50_high"]) for each in (known(drifts), known(mixed)))
+    assert None not in (*wide, *narrow)
+    assert wide[0] < narrow[0] < narrow[1] < wide[1]  # type: ignore[operator] # neither is None
+
+
+def test_batches_that_follow_each_other_alike_are_worth_less_for_a_median() -> None:
+    """Of a wave as long as the run, a batch says most of what the next one says."""
+    rng = np.random.default_rng(4)
+    independent = rng.exponential(1, 4000)
+    wave = independent + 3 * np.sin(np.linspace(0, 2 * np.pi, 4000))
+    for values, least, most in ((independent, 0.5, 1.0), (wave, 0.05, 0.15)):
+        ordered = np.sort(values)
+        share = _worth_of_median(values, ordered) / num_effective(values, ordered, tail=0.5)
+        means = np.array([(part > ordered[2000]).mean() for part in np.split(values, 20)])
+        apart = means - means.mean()
+        r = min(max(float((apart[1:] * apart[:-1]).sum() / (apart**2).sum()) + 1 / 20, 0.0), 0.9)
+        assert share == pytest.approx((1 - r) / (1 + r))
+        assert least <= share <= most
+
+
+def test_a_run_knows_tpot_in_its_document_and_tells_it_in_no_row() -> None:
+    values = np.random.default_rng(1).exponential(100, 40)
+    sent = [1_000_000 * row for row in range(40)]
+    found = precision_of(answers(*[[at] for at in sent], send_time_us=sent), {**LATENCIES, "tpot_us": values})
+    assert found["tpot_us"] == tail_precision(values)
+    assert "TPOT" not in precision_rows(found)[0][1]
 
 
 def test_as_many_requests_as_are_asked_for_know_it_within_five_percent() -> None:
@@ -205,11 +257,11 @@ def test_the_interval_of_gaps_is_from_the_percentiles_of_batches() -> None:
     assert precision_of(answers(*without, send_time_us=sent), LATENCIES)["itl_us"] is None
 
 
-LATENCIES = {"ttft_us": np.zeros(40), "e2e_us": np.zeros(40)}
+LATENCIES = {name: np.zeros(40) for name in ("ttft_us", "tpot_us", "e2e_us")}
 
 
 def test_the_rows_say_what_it_takes_only_where_an_interval_is_wide() -> None:
-    more = {"num_effective": None, "p90_low": None, "p90_high": None}
+    more = {"num_effective": None, "p90_low": None, "p90_high": None, "p50_low": None, "p50_high": None}
     narrow = TailPrecision(n=100, p99=100_000, low=95_000, high=105_000, num_for_5_percent=70, **more)  # type: ignore[typeddict-item] # the same keys
     wide = TailPrecision(n=100, p99=100_000, low=94_000, high=105_000, num_for_5_percent=1_200, **more)  # type: ignore[typeddict-item] # the same keys
     assert precision_rows({"ttft_us": narrow}) == [("p99 within", "TTFT 95 to 105 ms")]

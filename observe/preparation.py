@@ -73,10 +73,7 @@ async def prepare(
     texts = await _texts(workload, settings, client, tokenizer, model=server.model, tell=tell)
     if texts is not None:
         workload, notes = texts.workload, (*notes, *texts.notes)
-    if not settings.kind.generates:
-        from observe.kinds.pooling import as_inputs
-
-        workload = as_inputs(workload, settings.api, num_inputs=settings.num_inputs)
+    workload = _as_inputs(workload, settings)
     if settings.warmup and not settings.warmup.is_recorded:
         from observe.run.warm_up_requests import warm_up
 
@@ -100,6 +97,15 @@ async def prepare(
         metrics=None if server.metrics is None else await scrape_metrics(client),
         notes=_all_notes(plan, settings, server, of_prompts=notes),
     )
+
+
+def _as_inputs(workload: Trace, settings: Settings) -> Trace:
+    """Return the workload with the inputs of each request, where requests generate nothing."""
+    if settings.kind.generates:
+        return workload
+    from observe.kinds.pooling import as_inputs
+
+    return as_inputs(workload, settings.api, num_inputs=settings.num_inputs)
 
 
 def _all_notes(

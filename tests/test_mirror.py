@@ -19,6 +19,7 @@ TESTED_ELSEWHERE = {
     "replay/model/towers": "with the towers that they time: tests/replay/model/vision",
     "replay/config": "with the flags that it reads: tests/replay/twin/start, tests/replay/test_replay_cli.py",
     "replay/twin/server": "parts of one file, read as a whole: tests/replay/twin/test_config.py",
+    "replay/serve/apis": "asked over HTTP, as other requests are: tests/replay/serve/test_apis.py",
     "sim/cluster/run/beginning": "every run begins with it: tests/sim/cluster, tests/sim/test_per_request.py",
     "sim/engine/beginning": "every engine begins with it: tests/sim/test_per_request.py, tests/conformance",
     "sim/engine/kv_transfer": "between two engines: tests/sim/cluster/transfer, tests/conformance/pair",

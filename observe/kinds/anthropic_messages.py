@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from observe.kinds.message_parts import with_own_parts
+
 if TYPE_CHECKING:
     from observe.senders.request_kinds import AsCompletion
     from traces.workload import Api
@@ -42,15 +44,8 @@ def body(_: Api, prompt: bytes, fields: Mapping[str, object]) -> bytes:
         said = orjson.loads(prompt)
         kept |= {"system": text} if (text := _system(said)) else {}
         prompt = orjson.dumps([message for message in said if message.get("role") != "system"])
-    if b'"image_url"' in prompt:
-        prompt = orjson.dumps([_with_images(message) for message in orjson.loads(prompt)])
+    prompt = with_own_parts(prompt, _part)
     return b"".join((orjson.dumps(kept)[:-1], b',"messages":', prompt, b"}"))
-
-
-def _with_images(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message whose images, if it has any, are this API's: what a data URL says, apart."""
-    content = message["content"]
-    return {**message, "content": [_part(part) for part in content] if isinstance(content, list) else content}
 
 
 def _part(part: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -11,9 +11,10 @@ from typing import Final
 
 import numpy as np
 
-from replay.serve.image_squares import UnreadablePartError, squares_of
+from replay.serve.image_squares import squares_of
 from replay.serve.protocol import PartReader, Refusal
 from replay.serve.tokens import NUM_IDS, Tokens
+from replay.serve.unreadable_part import UnreadablePartError
 
 _IDS_APART: Final = 1 << 20
 """Ids from one part's first to another's: so many tokens are its own."""

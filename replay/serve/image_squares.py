@@ -5,12 +5,10 @@ from __future__ import annotations
 import io
 from typing import Final
 
+from replay.serve.unreadable_part import UnreadablePartError
+
 MOST_PIXELS: Final = 1 << 28
 """Of an image: more would be tokens beyond any context."""
-
-
-class UnreadablePartError(ValueError):
-    """A part that is no image, sound or video whose size can be read; the message says what it is."""
 
 
 def squares_of(content: bytes, side: int) -> int:

@@ -50,7 +50,7 @@ LOOP = (
 )
 NO_SERVER = 4
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
-MOST_LINES = 85_400
+MOST_LINES = 85_700
 """Of the core: goes down with what is taken out of the loop, and up only with a reason."""
 
 

@@ -20,7 +20,6 @@ from traces.importers.micros import micros
 from traces.importers.mooncake_sessions import read_sessions
 from traces.importers.noted import left_out
 from traces.importers.reading_options import US_PER, TimeUnit
-from traces.tables.cells import text_cells
 from traces.tables.hash_lists import hash_lists
 from traces.trace import Trace, make_trace
 from traces.units import counted
@@ -76,18 +75,17 @@ def _of_requests(
     times = np.asarray(columns["timestamp"] if unit else np.zeros(rows), dtype=np.float64)
     arrival = micros(times, US_PER[unit or "ms"], what=f"{path.name}: timestamp")
     listed = cast("list[list[int] | None]", columns["hash_ids"])
-    hashes = hash_lists(listed) or text_cells([" ".join(map(str, ids or ())) or None for ids in listed])
+    hashes = hash_lists(listed)
     tokens = np.asarray(columns["input_length"], dtype=np.int64)
     numbers = np.array([len(ids or ()) for ids in listed], dtype=np.int64)
     has = numbers > 0
     size, note = block_size_of(
         tokens[has], numbers[has], usual=HASH_BLOCK_SIZE, given=block_size, file=path.name
     )
-    without = rows - int(has.sum())
     notes = [
         *(() if unit is None else (_time_note(arrival, unit),)),
         *((note or f"a hash stands for {size:,} tokens; the last may cover fewer",) if has.any() else ()),
-        *((_without_note(without),) if without else ()),
+        *(() if has.all() else (_without_note(rows - int(has.sum())),)),
     ]
     header = Header(
         mode="generated",

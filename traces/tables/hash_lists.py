@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from traces.tables.cells import Cells
+from traces.tables.cells import Cells, text_cells
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,13 +63,13 @@ class HashLists(Cells):
         return HashLists(self.ids[ranges(starts, counts)], counts)
 
 
-def hash_lists(lists: Sequence[Sequence[int] | None]) -> HashLists | None:
-    """Return lists of integers as cells, None where one is beyond int64."""
+def hash_lists(lists: Sequence[Sequence[int] | None]) -> Cells:
+    """Return lists of integers as cells, held as text where one is beyond int64."""
     counts = np.array([len(ids) if ids else 0 for ids in lists], np.int64)
     try:
         ids = np.fromiter(chain.from_iterable(ids for ids in lists if ids), np.int64, count=int(counts.sum()))
     except OverflowError:
-        return None
+        return text_cells([" ".join(map(str, ids or ())) or None for ids in lists])
     return HashLists(ids, counts)
 
 

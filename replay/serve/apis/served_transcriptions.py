@@ -14,10 +14,10 @@ from lazy_dataclasses import dataclass
 from typing import Final
 
 from replay.serve.chat_parts import sound_seconds
-from replay.serve.image_squares import UnreadablePartError
 from replay.serve.protocol import Body, Job, PartReader, Refusal, job_of
 from replay.serve.replies import DONE, TokenUsage
 from replay.serve.twin import Generation
+from replay.serve.unreadable_part import UnreadablePartError
 
 MOST_PARTS: Final = 64
 _FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}

@@ -92,7 +92,7 @@ def counts_ends(config: ClusterConfig, work: ClusterWork, loop: Records) -> bool
     return (
         not any(loop[name][0] for name in asks)
         and not config.changes
-        and work.adapter is None
+        and not work.waits_for_first_tokens
         and isinstance(config.admission, AlwaysAdmit)
         and all(number is not None and functions_of()[number].note_departure is None for number in numbers)
     )

@@ -42,7 +42,7 @@ from sim.cluster.run.world import (
     DecisionLog,
     World,
 )
-from sim.cluster.transfer.kv_links import new_links
+from sim.cluster.transfer.kv_links import Links, new_links
 from sim.config import Record
 from sim.engine.records.transfer_records import TRANSFER
 from sim.engine.state import Records, State
@@ -77,15 +77,8 @@ def new_world(
     rows, delays_us, entries = shared_rows(work.requests, config)
     transfers = new_transfers(n if config.moves_kv else 0)
     loop = loop_of(config, work, records_decisions=records_decisions)
-    states = _states_of(
-        work,
-        config,
-        rows,
-        loop,
-        transfers,
-        record=record,
-        lays_rings=not (may_count and might_count(work, config, loop)),
-    )
+    lays_rings = not (may_count and might_count(work, config, loop))
+    states = _states_of(work, config, rows, loop, transfers, record=record, lays_rings=lays_rings)
     fleet = _fleet_of(work, config, loop)
     flow = config.flow_control or FlowControl()
     most_decisions = 2 * n if config.moves_kv else n
@@ -109,15 +102,20 @@ def new_world(
         **_of_instances(states, config, record=record, runs_engines=runs_engines),
         **_of_routers(fleet, table, config),
         **_of_arrivals(work, num_originals=int(loop["num_requests"][0])),
-        links=new_links(
-            config.disaggregation,
-            num_requests=n,
-            num_instances=config.num_instances,
-            block_size=config.pools[0].engine.block_size,
-            is_blis=config.compatibility == "blis",
-        ),
+        links=_links_of(config, n),
     )
     return world, states
+
+
+def _links_of(config: ClusterConfig, num_requests: int) -> Links:
+    """Return the ways between instances on which KV moves."""
+    return new_links(
+        config.disaggregation,
+        num_requests=num_requests,
+        num_instances=config.num_instances,
+        block_size=config.pools[0].engine.block_size,
+        is_blis=config.compatibility == "blis",
+    )
 
 
 def _states_of(

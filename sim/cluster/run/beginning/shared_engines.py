@@ -54,13 +54,7 @@ def engine_states(
     asked = asked_for(requests, [pool.engine for pool in config.pools])
     if config.moves_kv:
         check_moved_kv(asked)
-    of_all = {
-        "outputs_are_shared": _outputs_are_shared(rows, config.pools[0].engine),
-        "is_lockstep": config.lockstep,
-        "has_deadlines": len(deadline_us) > 0,
-        "log_completions": hears,
-        "pauses_at_completions": pauses,
-    }
+    of_all = _of_all(rows, config, has_deadlines=len(deadline_us) > 0, hears=hears, pauses=pauses)
     for number, pool in enumerate(config.pools):
         if pool.role == "prefill" and ("requests", True) not in made:
             made["requests", True] = request_records(asked_of(pool, requests), pool.engine, pool.latency)
@@ -82,16 +76,34 @@ def engine_states(
             state = state._replace(**_room_for_contents(state, pool))
             state = _with_limits(state, rows, requests, pool)
             state = with_asked_for(state, asked, requests, pool.engine)
-            if logs_caches:
-                state = state._replace(cache_log=np.zeros(CACHE_LOG_LENGTH, np.int32))
-            if hears:
-                state = state._replace(
-                    completions=aligned_records(6 * pool.engine.max_num_seqs + 64, dt.COMPLETION)
-                )
+            state = _with_logs(state, pool, hears=hears, logs_caches=logs_caches)
             _set_place(state, pool, of_all, number=len(states), num_requests=len(rows))
             states.append(state)
         states += copies_of(states, rooms[2:], lays_rings=lays_rings)
     return states
+
+
+def _of_all(
+    rows: Records, config: ClusterConfig, *, has_deadlines: bool, hears: bool, pauses: bool
+) -> dict[str, bool]:
+    """Return the settings that are those of every engine."""
+    return {
+        "outputs_are_shared": _outputs_are_shared(rows, config.pools[0].engine),
+        "is_lockstep": config.lockstep,
+        "has_deadlines": has_deadlines,
+        "log_completions": hears,
+        "pauses_at_completions": pauses,
+    }
+
+
+def _with_logs(state: State, pool: Pool, *, hears: bool, logs_caches: bool) -> State:
+    """Return an engine with the logs that decisions read: of contents that come and go, of completions."""
+    if logs_caches:
+        state = state._replace(cache_log=np.zeros(CACHE_LOG_LENGTH, np.int32))
+    if hears:
+        length = 6 * pool.engine.max_num_seqs + 64
+        state = state._replace(completions=aligned_records(length, dt.COMPLETION))
+    return state
 
 
 def num_fingers(least: int, num_requests: int, num_engines: int) -> int:

@@ -154,6 +154,7 @@ class ChartFigure {
   show(picture, grey) {
     this.picture = picture;
     this.grey = grey;
+    this.name(picture);
     const at = this.figure.getBoundingClientRect();
     ChartFigure.later.delete(this);
     if (at.top < innerHeight && at.bottom > 0) this.draw(picture, grey);
@@ -174,14 +175,18 @@ class ChartFigure {
     requestIdleCallback(some);
   }
 
-  draw(picture, others) {
-    const grey = others.map(([name, other]) => [name, inUnitsOf(picture, other)]);
+  // What is drawn later has its name at once: readers of screens come to it before.
+  name(picture) {
     this.caption.textContent = picture.title;
     const unit = document.createElement("span");
     unit.textContent = [picture.y.label, picture.y.is_log ? "log scale" : ""].filter(Boolean).join(", ");
     this.caption.append(unit);
     this.place.setAttribute("aria-label", `${picture.title}. Its numbers stand below.`);
     this.summary.textContent = `Numbers: ${picture.title}`;
+  }
+
+  draw(picture, others) {
+    const grey = others.map(([name, other]) => [name, inUnitsOf(picture, other)]);
     const own = picture.marks.filter((mark) => mark.kind === "line" && mark.x.length);
     const beside = grey.flatMap(([name, other]) =>
       other.marks.filter((mark) => mark.x.length && mark.name !== "median" && mark.name !== "arrived").map((mark) => [name, mark]));

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from replay.capacity.text import capacity_facts
@@ -50,19 +50,36 @@ def _conclusion(fit: Sequence[GpuResult], asked: GpuQuestion) -> list[str]:
         return [*said, ""] if said else []
     if short:
         within += f", of the {len(able)} that are ranked"
-    most = f"serves most{within}: {name(able[0])}, {able[0].rate_per_s:.4g} requests/s"
+    if ahead := _ahead(short, able, lambda each: each.rate_per_s):
+        told = [f"serves most: not known: {ahead}"]
+    else:
+        rates = [each.rate_per_s or 0 for each in able]
+        told = [f"serves most{within}: {name(able[0])}, {rates[0]:.4g} requests/s{_not_apart(able, rates)}"]
     by_price = sorted(
         (each for each in able if each.output_tokens_per_unit),
         key=lambda each: -(each.output_tokens_per_unit or 0),
     )
-    told = [most + _not_apart(able, [each.rate_per_s or 0 for each in able])]
-    if by_price:
+    if by_price and (ahead := _ahead(short, by_price, lambda each: each.output_tokens_per_unit)):
+        told.append(f"cheapest per token: not known: {ahead}")
+    elif by_price:
         units = [each.output_tokens_per_unit or 0 for each in by_price]
         told.append(f"cheapest per token{within}: {name(by_price[0])}{_not_apart(by_price, units)}")
     else:
         per_gpu = sorted(able, key=lambda each: -(each.rate_per_s or 0) / each.tp)
         told.append(f"most per GPU: {name(per_gpu[0])} (--prices says what is cheapest)")
     return [*told, *said, ""]
+
+
+def _ahead(
+    short: Sequence[GpuResult], ranked: Sequence[GpuResult], value_of: Callable[[GpuResult], float | None]
+) -> str:
+    """Return that GPUs whose runs are too short come out before the best of the others; "" where none does."""
+    names = [name(each) for each in short if (value_of(each) or 0) > (value_of(ranked[0]) or 0)]
+    return (
+        f"{', '.join(names)} may be, before {name(ranked[0])}, but the runs are too short to tell"
+        if names
+        else ""
+    )
 
 
 def _not_apart(ranked: Sequence[GpuResult], values: Sequence[float]) -> str:

@@ -120,10 +120,21 @@ def test_two_servers_are_told_apart_only_beyond_both_their_errors() -> None:
 
 
 def test_a_winner_among_some_is_said_to_be_one() -> None:
-    too_short: Any = SimpleNamespace(is_too_short=True, requests_to_last=500, rate_per_s=30.0)
+    too_short: Any = SimpleNamespace(is_too_short=True, requests_to_last=500, rate_per_s=10.0)
     short = replace(result("B200", rate=None), capacity=too_short)
     shown = _conclusion([result("H100", rate=20.0), result("L40S", rate=6.0), short], ASKED)
     assert "serves most, of the 2 that are ranked: H100, 20 requests/s" in shown
+
+
+def test_no_winner_is_told_where_one_with_too_short_runs_comes_out_before_it() -> None:
+    for rate, is_told in ((30.0, False), (10.0, True)):
+        too_short: Any = SimpleNamespace(is_too_short=True, requests_to_last=500, rate_per_s=rate)
+        short = replace(result("B200", rate=None), capacity=too_short)
+        shown = _conclusion([result("H100", rate=20.0), result("L40S", rate=6.0), short], ASKED)
+        winner = [each for each in shown if each.startswith("serves most")]
+        told = "serves most, of the 2 that are ranked: H100, 20 requests/s"
+        unknown = "serves most: not known: B200 may be, before H100, but the runs are too short to tell"
+        assert winner == [told if is_told else unknown]
 
 
 def test_what_meets_the_slo_at_no_rate_is_named() -> None:

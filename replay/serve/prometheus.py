@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from lazy_dataclasses import dataclass, field
 
 from sim import UNBOUNDED, EngineConfig, View
@@ -48,6 +49,22 @@ class BucketCounts:
         """Count one value."""
         self.counts[bisect_left(self.buckets, seconds)] += 1
         self.total += seconds
+
+
+LATE_S = 0.005
+"""Where more than one token of a hundred is later than this, whoever measures is told."""
+
+
+def lateness(counts: Sequence[BucketCounts]) -> str | None:
+    """Return, in words, how late tokens reached their sockets; None where at most 1 % was later than ``LATE_S``."""
+    upto = list(accumulate(map(sum, zip(*(each.counts for each in counts), strict=True))))
+    late = [bound for bound, number in zip(LAG_BUCKETS, upto, strict=False) if number < 0.99 * upto[-1]]
+    if not late or late[-1] < LATE_S:
+        return None
+    return (
+        f"1 token of 100 was sent more than {late[-1] * 1000:g} ms after its time: this machine was too busy, and "
+        "clients measured more than the twin's times"
+    )
 
 
 @dataclass(slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from aiohttp import web
 from replay.console import ready
 from replay.numbers.argument_ranges import PORT
 from replay.serve.app import Site, make_app
+from replay.serve.prometheus import lateness
 from replay.serve.request_limits import RequestLimits
 from replay.serve.senders import open_cluster
 from replay.serve.twin import Twin, engines_of
@@ -27,6 +28,7 @@ from sim.cluster import AlwaysAdmit, ClusterConfig, LiveCluster
 from traces import ConfigError
 from traces.console.listening import bound_socket
 from traces.strict.arguments import TEXT, TWIN, takes
+from traces.strict.tell import tell
 
 DEFAULT_MODEL = "vtwin"
 DEFAULT_LIMITS = RequestLimits()
@@ -181,6 +183,10 @@ def run_server(
             for server in servers:
                 announce(server)
             await _first_of(told, *(server.twin.failed for server in servers))
+            if (
+                late := lateness([each.send_lag for server in servers for each in server.twin.metrics])
+            ) is not None:
+                tell(f"serve: {late}")
             failures = [server.twin.failure for server in servers if server.twin.failure is not None]
         if failures:
             raise ConfigError(f"cluster.{failures[0]}") from failures[0]

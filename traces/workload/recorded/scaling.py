@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -14,6 +15,8 @@ from traces.tables.image_lists import scaled_images
 from traces.trace import Trace
 
 Most = int | NDArray[np.int64]
+ENGINES_BLOCK: Final = 16
+"""Tokens of a block of the KV cache, vLLM's default on GPUs; larger ones are multiples of it."""
 _OUTPUTS: Final = ("output_tokens", "max_tokens")
 _COUNTED: Final = ("server_input_tokens",)
 """The whole prompt, prefix included, as the server counted it."""
@@ -23,8 +26,8 @@ def scale_lengths(trace: Trace, *, prompt: float = 1.0, output: float = 1.0) -> 
     """Return the trace with prompts and outputs times these factors, rounded, each at least 1 token.
 
     The server's counts are scaled like the client's own, ``max_tokens`` like the output, a shared prefix like its
-    prompt. Block hashes keep their blocks, which are scaled, too: text shared between two prompts stays shared, in
-    proportion.
+    prompt. Block hashes keep their blocks, which are scaled, too, to whole blocks of an engine: text shared between two
+    prompts stays shared, nearly in proportion.
     """
     if prompt != 1.0:
         trace = _scale_prompts(trace, prompt)
@@ -75,8 +78,14 @@ def _scale_prompts(trace: Trace, factor: float) -> Trace:
         columns[name] = _scaled(trace.cells(name), factor)
     block = trace.header.hash_block_size
     if block is not None:
-        trace = trace.with_header(hash_block_size=max(round(block * factor), 1))
+        trace = trace.with_header(hash_block_size=_scaled_block(block, factor))
     return _with_images(_with_hashes_that_fit(trace.with_columns(**columns)), factor)
+
+
+def _scaled_block(block: int, factor: float) -> int:
+    """Return the size of scaled blocks of hashes: a multiple of an engine's blocks, as the recorded ones are."""
+    unit = math.gcd(block, ENGINES_BLOCK)
+    return max(round(block * factor / unit), 1) * unit
 
 
 def _with_images(trace: Trace, factor: float = 1.0) -> Trace:

@@ -12,6 +12,7 @@ from traces.files.write import write_trace
 from traces.header import ClosedLoop, Header
 from traces.trace import Trace, make_trace
 from traces.workload import WorkloadOptions, trace_from_options, workload_of
+from traces.workload.recorded.scaling import scale_lengths
 
 S = 1_000_000
 
@@ -84,6 +85,26 @@ def test_lengths_as_served_and_as_asked_are_scaled_and_clipped_alike(tmp_path: P
     assert (again.requests["input_tokens"] + again.requests["prefix_length"]).tolist() == [28, 40, 60, 65]
     assert again.requests["output_tokens"].tolist() == [15, 18, 21, 24]
     assert again.requests["max_tokens"].tolist() == [150, 150, 21, 150]
+
+
+@pytest.mark.parametrize(
+    ("block", "factor", "scaled"),
+    [
+        (512, 1.1, 560),
+        (512, 2.0, 1024),
+        (16, 1.1, 16),
+        (16, 1.6, 32),
+        (64, 0.1, 16),
+        (8, 1.5, 16),
+        (7, 1.5, 10),
+    ],
+)
+def test_scaled_blocks_of_hashes_are_whole_blocks_of_an_engine(
+    block: int, factor: float, scaled: int
+) -> None:
+    trace = observed(prefix_hashes=["1 2", "1", None, None]).with_header(hash_block_size=block)
+    again = scale_lengths(trace, prompt=factor)
+    assert again.header.hash_block_size == scaled
 
 
 def test_a_request_without_an_output_length_cannot_be_sent_again(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import vtwin
 from observe import report_runs
 from observe.measured.served_load import read_load
 from tests.calibrate.known_servers import observed, workload
-from traces import ClientInfo, prompt_tokens, write_trace
+from traces import ClientInfo, ClosedLoop, prompt_tokens, write_trace
 from traces.pages.request_figures import number_text
 from traces.units import shown_time
 
@@ -165,3 +165,16 @@ def test_a_run_that_generates_nothing_shows_inputs_and_prompt_tokens(
     assert "inputs/s, 3 a request" in said
     assert "prompt tokens/s" in said
     assert "output tokens/s" not in said
+
+
+def test_loads_without_a_rate_are_left_out_of_a_page_of_rates(folder: Path, tmp_path: Path) -> None:
+    for name in ("calm", "busy"):
+        write_trace(read_load(folder / name, name=name, slo_us={}).trace, tmp_path / f"rate-{name}")
+    users = observed(workload(20, rate=4, seed=5)).with_header(closed_loop=ClosedLoop(concurrency=1))
+    write_trace(users, tmp_path / "alone")
+    found = report_runs([tmp_path], slo_us={"ttft": 1e9})
+    assert [each.name for each in found.loads] == ["rate-calm", "rate-busy"]
+    assert found.left_out == ("alone",)
+    assert found.warnings[0] == "left out: alone, which have no rate, as the others have"
+    assert found.answer.startswith("Within the SLO up to ")
+    assert report_runs([tmp_path / "alone", tmp_path / "rate-calm"]).left_out == ()

@@ -137,3 +137,13 @@ def test_a_report_is_not_written_through_a_link(capsys: pytest.CaptureFixture[st
     assert vtwin.main(PAGES["calibrate"]) == 2
     assert "--report: got the link report.json, expected a file or none" in capsys.readouterr().err
     assert Path("dear.txt").read_text() == "a thesis"
+
+
+@pytest.mark.parametrize("name", [name for name in WRITERS if name != "sweep"])
+def test_no_trace_is_written_beside_a_folder_of_traces_of_its_name(
+    here: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    write_trace(small_trace(), here / "bench" / "low")
+    assert vtwin.main([*WRITERS[name], "--output", "bench"]) == 2
+    assert "--output: got bench, a folder that has traces or settings in it" in capsys.readouterr().err
+    assert not (here / "bench.yaml").exists()
